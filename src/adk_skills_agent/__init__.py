@@ -96,81 +96,39 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
+_NAMES = {
     "adk": (
-        "SkillDiscoveryMode",
-        "SkillLifecycleConfig",
-        "SkillLifecycleMode",
-        "ShellSettings",
-        "ShellToolset",
-        "SkillLimits",
-        "SkillTools",
-        "SkillToolset",
-        "create_read_reference_tool",
-        "create_run_script_tool",
-        "create_search_skills_tool",
-        "create_use_skill_tool",
-        "with_skills",
+        "SkillDiscoveryMode SkillLifecycleConfig SkillLifecycleMode ShellSettings ShellToolset SkillLimits "
+        "SkillTools SkillToolset create_read_reference_tool create_run_script_tool create_search_skills_tool "
+        "create_use_skill_tool with_skills"
     ),
-    "adk.conversations": ("Answer", "run"),
-    "adk.events.audit_log": ("AuditLog",),
+    "adk.conversations": "Answer run",
+    "adk.events.audit_log": "AuditLog",
     "adk.events.events": (
-        "ApprovalDecided",
-        "ApprovalRequested",
-        "CommandFinished",
-        "CommandStarted",
-        "FileReceived",
-        "GuardTripped",
-        "HostRefused",
-        "ResourceRead",
-        "ScriptFinished",
-        "ScriptOutput",
-        "ScriptStarted",
-        "SkillActivated",
-        "SkillDiscovered",
-        "SkillDropped",
-        "SkillEvent",
-        "WorkspaceStored",
+        "ApprovalDecided ApprovalRequested CommandFinished CommandStarted FileReceived GuardTripped HostRefused "
+        "ResourceRead ScriptFinished ScriptOutput ScriptStarted SkillActivated SkillDiscovered SkillDropped "
+        "SkillEvent WorkspaceStored"
     ),
-    "adk.permissions": ("Permissions",),
-    "adk.skills.registry_source": ("RegistrySource",),
-    "adk.plugins": ("CodeExecutionRecoveryPlugin", "ModelErrorsPlugin", "ToolCallsPlugin", "UnfinishedCallsPlugin"),
-    "catalog": ("RegistryConfig", "Skill", "SkillsRegistry", "SkillsView"),
-    "catalog.skill_source": ("SkillSource",),
-    "sources": ("FolderSource", "FsspecSource", "OriginSource"),
-    "errors": ("ConfigError", "ErrorCode", "SandboxError", "SandboxUnavailable", "SkillNotFound", "SkillsError"),
+    "adk.permissions": "Permissions",
+    "adk.skills.registry_source": "RegistrySource",
+    "adk.plugins": "CodeExecutionRecoveryPlugin ModelErrorsPlugin ToolCallsPlugin UnfinishedCallsPlugin",
+    "catalog": "RegistryConfig Skill SkillsRegistry SkillsView",
+    "catalog.skill_source": "SkillSource",
+    "sources": "FolderSource FsspecSource OriginSource",
+    "errors": "ConfigError ErrorCode SandboxError SandboxUnavailable SkillNotFound SkillsError",
     "format": (
-        "Diagnostic",
-        "Severity",
-        "SkillMetadata",
-        "ValidationResult",
-        "create_skill_template",
-        "read_properties",
-        "to_available_skills_xml",
-        "to_prompt",
-        "validate_skill",
+        "Diagnostic Severity SkillMetadata ValidationResult create_skill_template read_properties "
+        "to_available_skills_xml to_prompt validate_skill"
     ),
-    "packages": ("Dependencies", "Needs", "SkillEnvironments", "read_needs"),
+    "packages": "Dependencies Needs SkillEnvironments read_needs",
     "sandbox": (
-        "EndEvent",
-        "ExecutionRequest",
-        "ExecutionResult",
-        "InputFile",
-        "IsolationReport",
-        "Network",
-        "OutputEvent",
-        "ReadOnlyMount",
-        "ResourceSample",
-        "Sandbox",
-        "SandboxPolicy",
-        "Secret",
-        "load_policy",
-        "local_sandbox",
+        "EndEvent ExecutionRequest ExecutionResult InputFile IsolationReport Network OutputEvent ReadOnlyMount "
+        "ResourceSample Sandbox SandboxPolicy Secret load_policy local_sandbox"
     ),
-    "scripts.grants": ("Grant",),
-    "scripts.workspace_store": ("WorkspaceStore",),
+    "scripts.grants": "Grant",
+    "scripts.workspace_store": "WorkspaceStore",
 }
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "Answer",
@@ -258,12 +216,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    module = _MODULE_OF.get(name)
-    if module is None:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 

@@ -7,16 +7,12 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 
-def names_on_first_use(package: str, names: Mapping[str, str]) -> Callable[[str], object]:
-    """The ``__getattr__`` of a package.
+def names_on_first_use(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], object], list[str]]:
+    """The ``__getattr__`` and the ``__all__`` of a package.
 
-    Args:
-        package: Its ``__name__``.
-        names: Module of the package to the names that it has, with spaces between; ``name=alias`` for another one.
-
-    Returns:
-        A function that imports the module of a name and keeps the name in the package; it raises AttributeError for
-        any other name.
+    ``package`` is its ``__name__``; ``names`` maps each module of it to the names that it has, with spaces between;
+    ``name=alias`` for another one. A name is imported and kept in the package when it is asked for; any other is an
+    AttributeError.
     """
     place_of = {}
     for module, listed in names.items():
@@ -31,4 +27,4 @@ def names_on_first_use(package: str, names: Mapping[str, str]) -> Callable[[str]
         setattr(sys.modules[package], name, value)
         return value
 
-    return get
+    return get, sorted(place_of)

@@ -8,9 +8,11 @@ there, and says what to use instead.
 from __future__ import annotations
 
 import os
+import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.installation import install_hint
@@ -94,3 +96,43 @@ def after_fork_in_child(forget: Callable[[], object]) -> None:
     """Have a child that this process forks forget what is its parent's; nothing where there is no fork (Windows)."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=forget)
+
+
+def write_whole(path: Path, data: bytes | Iterable[bytes], *, mode: int | None = None, flush: bool = False) -> None:
+    """Write a file beside, then rename it: a reader sees the old bytes or the new ones, also after a kill.
+
+    ``data`` may be parts, one after the other. ``mode`` None is that of the file there is, else that of new files. With
+    ``flush`` the disk has the bytes before the file gets its name.
+
+    Raises:
+        OSError: The disk did not take it; what was there stays.
+    """
+    import tempfile
+
+    aside: Path | None = None
+    try:
+        # A new file of a random name: nobody can have put a link in its place, and no name is too long for it.
+        descriptor, name = tempfile.mkstemp(prefix=".aside-", dir=path.parent)
+        aside = Path(name)
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines([data] if isinstance(data, bytes) else data)
+            if flush:
+                file.flush()
+                os.fsync(descriptor)
+        aside.chmod(_mode_of(path) if mode is None else mode)
+        aside.replace(path)
+    except BaseException as error:
+        if aside is not None:
+            aside.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+def _mode_of(path: Path) -> int:
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        umask = os.umask(0)
+        os.umask(umask)
+        return 0o666 & ~umask

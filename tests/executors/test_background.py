@@ -14,7 +14,7 @@ import pytest
 from executing import gone, processes_with, run
 
 from adk_skills_agent.executors import LocalSandboxCodeExecutor
-from adk_skills_agent.executors.threads import BackgroundCall, bound_to_task, calling_task
+from adk_skills_agent.executors.threads import BackgroundCall, bound_to_task
 
 INTERRUPTED = """
 import sys
@@ -103,19 +103,32 @@ def test_ctrl_c_ends_the_code_before_it_comes_out() -> None:
     assert gone(mark)
 
 
-def test_a_method_knows_the_task_that_calls_it_only_then() -> None:
+def test_a_method_ends_with_the_task_that_calls_it() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await asyncio.sleep(60)
+
     class Thing:
         @bound_to_task
-        def method(self) -> object:
+        def method(self) -> None:
             """What it says."""
-            return calling_task()
+            try:
+                BackgroundCall(wait).result()
+            except asyncio.CancelledError:
+                ended.set()
 
     thing = Thing()
-    assert thing.method() is None
     assert Thing.method.__doc__ == thing.method.__doc__ == "What it says."
 
-    async def inside() -> object:
-        return thing.method()
+    async def inside() -> None:
+        await asyncio.to_thread(thing.method)
 
-    assert asyncio.run(inside()) is not None
-    assert calling_task() is None
+    async def agent() -> bool:
+        task = asyncio.create_task(inside())
+        await asyncio.to_thread(begun.wait, 20)
+        task.cancel()
+        return await asyncio.to_thread(ended.wait, 20)
+
+    assert asyncio.run(agent())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from adk_skills_agent.lazy_names import names_on_first_use
+
 if TYPE_CHECKING:
     from adk_skills_agent.adk.attach import (
         create_read_reference_tool,
@@ -18,43 +20,14 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.skill_tools import SkillTools
     from adk_skills_agent.adk.skill_toolset import SkillToolset
 
-__all__ = [
-    "ShellSettings",
-    "ShellToolset",
-    "SkillDiscoveryMode",
-    "SkillLifecycleConfig",
-    "SkillLifecycleMode",
-    "SkillLimits",
-    "SkillTools",
-    "SkillToolset",
-    "create_read_reference_tool",
-    "create_run_script_tool",
-    "create_search_skills_tool",
-    "create_use_skill_tool",
-    "with_skills",
-]
-
-_MODULE_OF = {
-    "ShellSettings": "shell.commands",
-    "ShellToolset": "shell_toolset",
-    "SkillDiscoveryMode": "options",
-    "SkillLifecycleConfig": "options",
-    "SkillLifecycleMode": "options",
-    "SkillLimits": "options",
-    "SkillToolset": "skill_toolset",
-    "SkillTools": "skill_tools",
-    "create_read_reference_tool": "attach",
-    "create_run_script_tool": "attach",
-    "create_search_skills_tool": "attach",
-    "create_use_skill_tool": "attach",
-    "with_skills": "attach",
+_NAMES = {
+    "attach": (
+        "create_read_reference_tool create_run_script_tool create_search_skills_tool create_use_skill_tool with_skills"
+    ),
+    "options": "SkillDiscoveryMode SkillLifecycleConfig SkillLifecycleMode SkillLimits",
+    "shell.commands": "ShellSettings",
+    "shell_toolset": "ShellToolset",
+    "skill_tools": "SkillTools",
+    "skill_toolset": "SkillToolset",
 }
-
-
-def __getattr__(name: str) -> object:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{module}"), name)
+__getattr__, __all__ = names_on_first_use(__name__, _NAMES)

@@ -94,10 +94,7 @@ _PER_CALL = frozenset({"run", "repeat", "denied"})
 class RetryGuard:
     """Counts misses in the session's state; holds none itself, so one object serves all sessions.
 
-    Args:
-        limits: ``misses`` and ``identical_failures``.
-        events: Who is told of every counted miss.
-        toolset: What tells the toolset from others of the same agent.
+    ``toolset`` tells the toolset from others of the same agent.
     """
 
     def __init__(self, limits: SkillLimits, events: Events | None = None, toolset: str = "") -> None:
@@ -108,10 +105,7 @@ class RetryGuard:
     def refused(self, tool_context: ToolContext, kind: Kind, key: str | None = None) -> dict[str, Any] | None:
         """The answer for a call after a fatal one, and the end of the turn; None when the call may go on.
 
-        Args:
-            tool_context: The call.
-            kind: What it may miss.
-            key: Which call it is, for ``run`` and ``denied``; see :func:`call_key`.
+        ``key`` says which call it is (:func:`call_key`), for ``run`` and ``denied``.
         """
         fatal = tool_context.state.get(self._fatal_key(tool_context, kind, key))
         if not isinstance(fatal, Mapping):
@@ -142,12 +136,8 @@ class RetryGuard:
     ) -> dict[str, Any]:
         """Count a miss; the answer is the error itself, or the fatal form of it once there were too many.
 
-        Args:
-            tool_context: The call.
-            kind: What it missed.
-            error: The answer as it would be without the guard.
-            key: What was asked for; for ``run`` and ``repeat`` the call (:func:`call_key`).
-            skill: Which skill the call named, for the owner's log.
+        ``error`` is the answer as it would be without the guard. ``key`` is what was asked for; for ``run`` and
+        ``repeat`` the call (:func:`call_key`).
         """
         count = own = _one_more(tool_context, self._counter_key(tool_context, kind, key))
         if kind in _SHARED:
@@ -184,13 +174,7 @@ class RetryGuard:
         """Count a call whose answer the model has already: the answer, then the fatal one, then the end of the turn.
 
         One fatal answer holds for all such calls, because a model without a next step alternates between them (#6280).
-
-        Args:
-            tool_context: The call.
-            key: Which call it is.
-            answer: What it gets while it is not too often.
-            free: How many calls are not counted: 1 where the first one tells something new.
-            skill: As :meth:`miss`.
+        ``free`` calls are not counted: 1 where the first one tells something new.
         """
         refused = self.refused(tool_context, "repeat")
         count = _one_more(tool_context, f"{_CALLS}{self._whose(tool_context)}_{key}")
@@ -212,13 +196,6 @@ class RetryGuard:
         """Count a call that gets, word for word, the answer it got before: the answer, or the fatal one.
 
         What was counted in another way during the call is left alone.
-
-        Args:
-            tool_context: The call.
-            key: Which call it is.
-            answer: What it gets.
-            free: How many calls with this answer are not counted.
-            skill: As :meth:`miss`.
         """
         if self._is_counted(tool_context) or tool_context.actions.requested_tool_confirmations:
             return answer
@@ -339,12 +316,7 @@ _LAST_WORDS = "Refused: an earlier answer said to stop. Nothing was done. Tell t
 
 
 async def say_final_text(tool_context: ToolContext, answer: Any) -> None:
-    """Say what a refusal has for the user, once in an agent's turn. Where it cannot be said, the answer still has it.
-
-    Args:
-        tool_context: The refused call.
-        answer: Its answer; without a text for the user nothing happens.
-    """
+    """Say what a refusal has for the user, once in an agent's turn; where that cannot be, the answer still has it."""
     text = answer.get(USER_TEXT) if isinstance(answer, dict) else None
     if not isinstance(text, str):
         return

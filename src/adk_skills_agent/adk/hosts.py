@@ -78,11 +78,7 @@ class HostsOfCall:
     pending: tuple[str, ...] = ()
 
     def decision(self, script: str) -> Decision:
-        """The question about the pending ones.
-
-        Args:
-            script: The script that is to run now, relative to the skill.
-        """
+        """The question about the pending ones."""
         hosts = ", ".join(self.pending)
         reason = f"an earlier run tried to connect to {hosts}, which nobody granted to the skill"
         subjects = tuple(f"{HOST}{host}" for host in self.pending)
@@ -99,11 +95,7 @@ class HostsOfCall:
 
 
 async def hosts_of_call(runtime: SkillRuntime, tool_context: ToolContext, skill: KnownSkill) -> HostsOfCall:
-    """The hosts that a call may reach, and those that the user has to approve first.
-
-    Raises:
-        SkillsError: The skill cannot be read, so its version is not known.
-    """
+    """The hosts that a call may reach, and those that the user has to approve first. Raises ``SkillsError``."""
     rules = host_rules(runtime.permissions, skill.name)
     if not rules.asked:
         return HostsOfCall(rules)
@@ -141,15 +133,7 @@ def tell_refused(
 ) -> None:
     """Tell the model and the owner which hosts a run was refused, and keep those the user is to be asked about.
 
-    Args:
-        runtime: Its permissions and events.
-        tool_context: The call; its state keeps the names.
-        skill: Whose script it was.
-        script: The script, relative to the skill.
-        run: The id of the run.
-        origin: Where it happened, for the events.
-        refused: The hosts.
-        answer: For the model; gets ``refused_hosts`` and sentences in ``notes``.
+    ``answer`` gets ``refused_hosts`` and sentences in ``notes``; the call's state keeps the names.
     """
     rules = host_rules(runtime.permissions, skill)
     if not skill:

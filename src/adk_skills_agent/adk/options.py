@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.events.audit_log import AuditLog
     from adk_skills_agent.adk.permissions import Permissions
-    from adk_skills_agent.adk.running.workspace_stores import WorkspaceStores
     from adk_skills_agent.adk.shell.commands import ShellSettings
     from adk_skills_agent.catalog import CatalogReader
-    from adk_skills_agent.packages import Dependencies, SkillEnvironments
+    from adk_skills_agent.packages import Dependencies
     from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
     from adk_skills_agent.scripts import GrantsByName
-    from adk_skills_agent.sources.integrity import Integrity, IntegrityCheck
+    from adk_skills_agent.sources.integrity import Integrity
 
 
 class SkillLifecycleMode(Enum):
@@ -55,46 +54,6 @@ class SkillDiscoveryMode(Enum):
 
 WORKSPACES = ("session", "skill")
 """Whose files a script finds in its working directory: those of all skills of its session, or of its skill alone."""
-
-
-def packages_of(choice: Dependencies | str | None, *, asks: bool) -> SkillEnvironments | None:
-    """The meaning of a toolset's setting ``dependencies``; None if nothing is done for packages.
-
-    Args:
-        choice: The owner's; None takes the default.
-        asks: Whether the default is to ask the user: where scripts run in our sandbox.
-
-    Raises:
-        ConfigError: It is no mode and no :class:`Dependencies`.
-    """
-    from adk_skills_agent.packages import SkillEnvironments, dependencies_of
-
-    environments = SkillEnvironments(dependencies_of(choice, default="ask" if asks else "off"))
-    return environments if environments.on else None
-
-
-def workspace_of(choice: str) -> str:
-    """Check the setting ``workspace`` of a toolset.
-
-    Raises:
-        ConfigError: It is not one of :data:`WORKSPACES`.
-    """
-    if choice not in WORKSPACES:
-        raise ConfigError(f"workspace must be 'session' or 'skill', not {choice!r}.")
-    return choice
-
-
-def workspace_stores_of(setting: object) -> WorkspaceStores | None:
-    """The meaning of a toolset's setting ``workspace_store``; without one nothing about stores is imported.
-
-    Raises:
-        ConfigError: It is no store, or cannot be used.
-    """
-    if setting is None:
-        return None
-    from adk_skills_agent.adk.running.workspace_stores import WorkspaceStores
-
-    return WorkspaceStores(setting)
 
 
 @dataclass(frozen=True)
@@ -130,8 +89,7 @@ class SkillLifecycleConfig:
 def lifecycle_of(config: Any) -> SkillLifecycleConfig:
     """Our configuration from ours, google-adk's or None; a copy, so that editing the caller's changes nothing.
 
-    Raises:
-        ConfigError: It is neither.
+    Raises ``ConfigError`` when it is neither.
     """
     if config is None:
         return SkillLifecycleConfig()
@@ -150,11 +108,7 @@ def lifecycle_of(config: Any) -> SkillLifecycleConfig:
 
 
 def discovery_of(mode: Any) -> SkillDiscoveryMode:
-    """Our mode from ours, google-adk's, or its word.
-
-    Raises:
-        ConfigError: It is not one of these.
-    """
+    """Our mode from ours, google-adk's, or its word. Raises ``ConfigError`` when it is not one of these."""
     try:
         return SkillDiscoveryMode(_value(mode))
     except ValueError as error:
@@ -205,41 +159,11 @@ class SkillLimits:
                 raise ConfigError(f"SkillLimits.{each.name} must be a whole number from {least} on, not {value!r}.")
 
 
-def limits_of(limits: SkillLimits | None) -> SkillLimits:
-    """The limits that a ``limits=`` argument describes.
-
-    Raises:
-        ConfigError: It is neither limits nor None.
-    """
-    if limits is None:
-        return SkillLimits()
-    if not isinstance(limits, SkillLimits):
-        raise ConfigError(f"limits must be SkillLimits(...), not {limits!r}.")
-    return limits
-
-
-def integrity_of(mode: Integrity | None) -> IntegrityCheck | None:
-    """What an ``integrity=`` argument means; without it nothing about locks is imported.
-
-    Raises:
-        ConfigError: It is neither ``"require"`` nor ``"warn"``.
-    """
-    if mode is None:
-        return None
-    from adk_skills_agent.sources.integrity import IntegrityCheck
-
-    return IntegrityCheck(mode)
-
-
 def check_model_name(name: object, key: str) -> str | None:
     """A model's name as google-adk takes it, checked before the first request fails on it.
 
-    Args:
-        name: The name; None and the empty one (an agent that takes its parent's) are left alone.
-        key: The argument it was given as, for the sentence.
-
-    Raises:
-        ConfigError: It is no text, or google-adk finds no class for it.
+    None and the empty name (an agent that takes its parent's) are left alone; ``key`` names the argument. Raises
+    ``ConfigError`` when it is no text, or google-adk finds no class for it.
     """
     if name is None or name == "":
         return None

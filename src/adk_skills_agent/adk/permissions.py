@@ -40,7 +40,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, Events, origin_of
+from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
 from adk_skills_agent.adk.guard import call_key
 from adk_skills_agent.adk.skills.known import is_skill_file
 from adk_skills_agent.catalog.scopes import Scope
@@ -107,7 +107,6 @@ class Rule:
     Attributes:
         kind: ``skills``, ``scripts`` or ``tools``.
         pattern: As written: ``db-*``, ``reporter/scripts/*.sh``, ``send_mail``, ``reporter/send_mail``.
-        verdict: What it says.
     """
 
     kind: str
@@ -135,10 +134,6 @@ class Decision:
     """The verdict of the rules on one call.
 
     Attributes:
-        verdict: ``allow``, ``ask`` or ``deny``.
-        action: What is to be done.
-        target: The script or tool, or empty.
-        reason: Why, in words for a person.
         rule: The rule that decided, or None for a default.
         subjects: What must be approved when ``verdict`` is ``ask``: ``skill``, ``script:<path>``, ``tool:<name>``.
         requested: Of these, those that the skill's ``allowed-tools`` asks for: approving ``skill`` covers them.
@@ -199,7 +194,7 @@ class Permissions:
         self.hosts = tuple(_rules("hosts", hosts))
         for rule in self.hosts:
             _check_host_rule(rule)
-        self.commands = tuple(_command_rules(commands))
+        self.commands = tuple(_rules("commands", commands))
         if self.commands:
             _require_grammar()
         self.grants = written_grants(grants)
@@ -218,7 +213,20 @@ class Permissions:
         Raises:
             ConfigError: The file cannot be read, or has a key or value that is not possible; with file and line.
         """
-        return load_permissions(path)
+        settings = read_settings(Path(path), _PERMISSIONS)
+        settings.check_keys((*_WORDS, *_TABLES))
+        for key, value in settings.values.items():
+            if key in _TABLES and not isinstance(value, Mapping):
+                what = "grants" if key == "grants" else "verdicts"
+                raise ConfigError(f"{settings.place(key)}: {key!r} maps names to {what}.")
+            names = [(key, name) for name in value] if key in _TABLES else [(key,)]
+            for place in names:  # one at a time, so that the sentence has the line
+                given: dict[str, Any] = {key: {place[1]: value[place[1]]} if len(place) > 1 else value}
+                try:
+                    cls(**given)
+                except ConfigError as error:
+                    raise ConfigError(f"{settings.place(*place)}: {error.message}") from None
+        return cls(**settings.values)
 
     def with_prefix(self, prefix: str, *, trusting: bool = False) -> Permissions:
         """The same rules where the model sees tools with a prefix: a rule may name them with it or without.
@@ -340,8 +348,7 @@ def subject_of(action: Action, target: str) -> str:
 def permissions_of(value: Permissions | Mapping[str, object] | str | Path | None) -> Permissions:
     """The permissions an owner gave in one of the forms a toolset takes: an object, its arguments, or a file.
 
-    Raises:
-        ConfigError: It has another type, or cannot be used.
+    Raises ``ConfigError`` when it has another type, or cannot be used.
     """
     if value is None:
         return Permissions()
@@ -374,13 +381,21 @@ def _pattern(rule: Rule) -> re.Pattern[str]:
 def _rules(kind: str, patterns: Mapping[str, Verdict | str] | None) -> list[Rule]:
     if patterns is None:
         return []
+    of_commands = kind == "commands"
     if not isinstance(patterns, Mapping):
-        raise ConfigError(f"{kind} must map names or wildcards to verdicts, not be of type {type(patterns).__name__}.")
+        raise ConfigError(
+            f"{kind} must map {'patterns' if of_commands else 'names or wildcards'} to verdicts, not be of type "
+            f"{type(patterns).__name__}."
+        )
     rules = []
     for pattern, verdict in patterns.items():
-        if not isinstance(pattern, str) or not pattern.strip() or "\\" in pattern or pattern.startswith("/"):
+        written = isinstance(pattern, str) and bool(pattern.strip())
+        if of_commands and not written:
+            raise ConfigError(f"commands: {pattern!r} is no pattern of a command. Write one such as 'git push *'.")
+        if not of_commands and (not written or "\\" in pattern or pattern.startswith("/")):
             raise ConfigError(f"{kind}: {pattern!r} is no name and no wildcard. Write one such as 'db-*'.")
-        rules.append(Rule(kind, pattern.strip(), _word(Verdict, verdict, f"{kind}: {pattern}")))
+        text = " ".join(pattern.split()) if of_commands else pattern.strip()
+        rules.append(Rule(kind, text, _word(Verdict, verdict, f"{kind}: {pattern}")))
     return rules
 
 
@@ -412,65 +427,23 @@ def host_of_rule(rule: Rule) -> str:
     return rule.pattern.rpartition("/")[2]
 
 
-def _command_rules(patterns: Mapping[str, Verdict | str] | None) -> list[Rule]:
-    if patterns is None:
-        return []
-    if not isinstance(patterns, Mapping):
-        raise ConfigError(f"commands must map patterns to verdicts, not be of type {type(patterns).__name__}.")
-    rules = []
-    for pattern, verdict in patterns.items():
-        if not isinstance(pattern, str) or not pattern.split():
-            raise ConfigError(f"commands: {pattern!r} is no pattern of a command. Write one such as 'git push *'.")
-        rules.append(Rule("commands", " ".join(pattern.split()), _word(Verdict, verdict, f"commands: {pattern}")))
-    return rules
-
-
 def _word(words: type[_Word], value: object, where: str) -> _Word:
     if isinstance(value, str) and value in set(words):
         return words(value)
     raise ConfigError(f"{where} must be {', '.join(words)}, not {value!r}.")
 
 
-# Permissions written in a file: YAML, or ``[tool.adk-skills.permissions]`` of a TOML file such as ``pyproject.toml``.
-#
 # Like a policy, permissions belong to whoever owns the agent: a file is read only where its path is given.
-
 _PERMISSIONS = SettingsKind("tool.adk-skills.permissions", "permissions file", "permissions", "are")
 _WORDS = ("default", "project_skills", "remember")
 _TABLES = ("skills", "scripts", "tools", "hosts", "commands", "grants")
-
-
-def load_permissions(path: str | Path) -> Permissions:
-    """The permissions a file describes.
-
-    Args:
-        path: A ``.yaml`` or ``.yml`` file, or a ``.toml`` file with the table ``[tool.adk-skills.permissions]``.
-
-    Raises:
-        ConfigError: The file cannot be read or says nothing, a key is not known, or a value is not possible; the
-            sentence has the file, the line and, for a key, the nearest known one.
-    """
-    settings = read_settings(Path(path), _PERMISSIONS)
-    settings.check_keys((*_WORDS, *_TABLES))
-    for key, value in settings.values.items():
-        if key in _TABLES and not isinstance(value, Mapping):
-            what = "grants" if key == "grants" else "verdicts"
-            raise ConfigError(f"{settings.place(key)}: {key!r} maps names to {what}.")
-        names = [(key, name) for name in value] if key in _TABLES else [(key,)]
-        for place in names:  # one at a time, so that the sentence has the line
-            given: dict[str, Any] = {key: {place[1]: value[place[1]]} if len(place) > 1 else value}
-            try:
-                Permissions(**given)
-            except ConfigError as error:
-                raise ConfigError(f"{settings.place(*place)}: {error.message}") from None
-    return Permissions(**settings.values)
-
 
 logger = logging.getLogger(__name__)
 
 _MARK = "skill_approval"
 """The key of our part of a confirmation's payload; a confirmation without it asked something else."""
 _SHOWN_DIGEST = 12
+_REFUSED = "The user refused this call. Do not try it again; go on without it, or ask what to do instead."
 _NAMED_TOOLS = 20
 _ACTIONS: Mapping[Action, str] = {
     "activate": "Load the skill {skill!r}",
@@ -486,18 +459,7 @@ async def permit(
 ) -> dict[str, Any] | None:
     """Whether a call may go on: the rules, and the user where they say so.
 
-    Args:
-        runtime: The toolset's permissions and events.
-        tool_context: The call.
-        skill: Whose it is.
-        action: What is to be done.
-        target: The path of the file or script, as the skill has it; the name of the tool.
-
-    Returns:
-        None to go on, else the tool's answer.
-
-    Raises:
-        SkillsError: The skill cannot be read, so its version is not known.
+    Returns None to go on, else the tool's answer. Raises ``SkillsError``.
     """
     return (await weigh(tool_context, skill, runtime.permissions.decide(skill, action, target), runtime)).refusal
 
@@ -507,7 +469,6 @@ class Weighed:
     """The outcome of a decision.
 
     Attributes:
-        refusal: The tool's answer when the call may not go on, else None.
         version: Of the skill that was approved: nothing else may run. Empty when no approval was needed.
     """
 
@@ -518,16 +479,8 @@ class Weighed:
 async def weigh(tool_context: ToolContext, skill: KnownSkill, decision: Decision, runtime: SkillRuntime) -> Weighed:
     """Act on a decision: go on, refuse, or ask and pause the invocation until the user answered.
 
-    Args:
-        tool_context: The call; ``tool_confirmation`` has the user's answer when it is resumed.
-        skill: Whose it is.
-        decision: What the rules say.
-        runtime: Its permissions say how long an approval may hold and where the owner's are; its events are told.
-
-    A refusal is counted for what was to be done, whatever the arguments: a model that repeats it ends its turn.
-
-    Raises:
-        SkillsError: As :func:`permit`.
+    A refusal is counted for what was to be done, whatever the arguments: a model that repeats it ends its turn. Raises
+    ``SkillsError`` as :func:`permit` does.
     """
     if decision.verdict is Verdict.ALLOW:
         return Weighed()
@@ -536,20 +489,18 @@ async def weigh(tool_context: ToolContext, skill: KnownSkill, decision: Decision
         stopped = runtime.guard.refused(tool_context, "denied", key)
         if stopped is not None:
             return Weighed(stopped)
-    question = _Question(tool_context, skill, decision, runtime.permissions, runtime.events)
-    refusal = question.denied() if decision.verdict is Verdict.DENY else await question.put()
-    if refusal is not None and refusal["error_code"] == ErrorCode.PERMISSION_DENIED:
-        refusal = runtime.guard.miss(tool_context, "denied", refusal, key, skill.name)
-    return Weighed(refusal, question.version)
+    question = _Question(runtime, tool_context, skill, decision)
+    answer = question.denied() if decision.verdict is Verdict.DENY else await question.put()
+    if answer is not None and answer["error_code"] == ErrorCode.PERMISSION_DENIED:
+        answer = runtime.guard.miss(tool_context, "denied", answer, key, skill.name)
+    return Weighed(answer, question.version)
 
 
 async def may_stay_in_force(runtime: SkillRuntime, context: ReadonlyContext, skill: KnownSkill) -> bool:
     """Whether an active skill may still tell the model what it says now.
 
-    A skill that was approved is not, once a byte of it changed: its new instructions need a new approval.
-
-    Raises:
-        SkillsError: The skill cannot be read, so its version is not known.
+    A skill that was approved is not, once a byte of it changed: its new instructions need a new approval. Raises
+    ``SkillsError`` when the skill cannot be read, so its version is not known.
     """
     decision = runtime.permissions.decide(skill, "activate")
     if decision.verdict is not Verdict.ASK:
@@ -580,11 +531,7 @@ class Approvals:
         return f"_adk_skill_approval:{self._agent}:{self._skill.name}:{subject}"
 
     def look_up(self) -> None:
-        """Find the version and the owner's approvals. Reads files.
-
-        Raises:
-            SkillsError: The skill cannot be read.
-        """
+        """Find the version and the owner's approvals. Reads files. Raises ``SkillsError``."""
         self.version = self._skill.version()
         try:
             listed = ApprovedSkills(self._file).read()
@@ -600,12 +547,7 @@ class Approvals:
         return tuple(subject for subject in wanted if self.version not in self._versions(subject))
 
     def of_kind(self, prefix: str, known: Iterable[str] = ()) -> list[str]:
-        """The approved subjects of this very version that begin alike.
-
-        Args:
-            prefix: How they begin.
-            known: Those that the session's state may have; the owner's list is looked through.
-        """
+        """The approved subjects of this very version that begin alike."""
         subjects = dict.fromkeys((*known, *(subject for subject in self._by_owner if subject.startswith(prefix))))
         return [subject for subject in subjects if self.version in self._versions(subject)]
 
@@ -620,20 +562,13 @@ class Approvals:
 class _Question:
     """One call that needs the user's word."""
 
-    def __init__(
-        self,
-        tool_context: ToolContext,
-        skill: KnownSkill,
-        decision: Decision,
-        permissions: Permissions,
-        events: Events,
-    ) -> None:
+    def __init__(self, runtime: SkillRuntime, tool_context: ToolContext, skill: KnownSkill, decision: Decision) -> None:
         self._context = tool_context
         self._skill = skill
         self._decision = decision
-        self._permissions = permissions
-        self._events = events
-        self._approvals = Approvals(tool_context, skill, permissions)
+        self._permissions = runtime.permissions
+        self._events = runtime.events
+        self._approvals = Approvals(tool_context, skill, runtime.permissions)
         self._missing: tuple[str, ...] = ()
 
     @property
@@ -653,20 +588,20 @@ class _Question:
         """The answer when a rule forbids it."""
         self._tell_decision("denied", "rule")
         if self._decision.rule is None or self._decision.rule.kind == "skills":
-            return _refusal(ErrorCode.SKILL_NOT_FOUND, f"Skill '{self._skill.name[:100]}' not found.")  # hidden (C26)
-        return _refusal(
+            return refusal(ErrorCode.SKILL_NOT_FOUND, f"Skill '{self._skill.name[:100]}' not found.")  # hidden (C26)
+        return refusal(
             ErrorCode.PERMISSION_DENIED,
             f"{self._what()} is not allowed here. Do not try again; go on without it and tell the user.",
         )
 
     def _ask(self) -> dict[str, Any]:
         """Put the question to the user and pause."""
-        if self._refused_before():
+        if any(self._context.state.get(self._refusal_key(subject)) == self.version for subject in self._missing):
             self._tell_decision("rejected", "user", reason="the user refused it earlier in this turn")
-            return self._rejection()
+            return refusal(ErrorCode.PERMISSION_DENIED, _REFUSED)
         if not self._context.function_call_id:
             self._tell_decision("denied", "rule", reason="the call has no id, so nobody can be asked")
-            return _refusal(ErrorCode.PERMISSION_DENIED, f"{self._what()} needs the user's approval.")
+            return refusal(ErrorCode.PERMISSION_DENIED, f"{self._what()} needs the user's approval.")
         if self._approvals.was_another_version(self._missing):
             self._tell_decision("revoked", "change", reason="the skill changed since it was approved")
         self._events.emit(
@@ -683,7 +618,7 @@ class _Question:
         )
         self._context.request_confirmation(hint=self._hint(), payload=self._payload())
         self._context.actions.skip_summarization = True  # the pause is no result for the model to speak about
-        return _refusal(
+        return refusal(
             ErrorCode.APPROVAL_REQUIRED,
             "The user is asked to approve this call. Do not repeat it; it continues by itself once they answer.",
         )
@@ -692,17 +627,17 @@ class _Question:
         """Act on the user's answer."""
         asked = _asked(self._context)
         if asked is not None and not answer.confirmed:  # a refusal counts, whatever was approved or changed meanwhile
-            self._missing = asked.subjects
-            for subject in asked.subjects:
+            _, self._missing = asked
+            for subject in self._missing:
                 self._context.state[self._refusal_key(subject)] = self.version
             self._tell_decision("rejected", "user")
-            return self._rejection()
+            return refusal(ErrorCode.PERMISSION_DENIED, _REFUSED)
         if not self._missing:
             return None
-        if asked is None or asked.version != self.version or not set(self._missing) <= set(asked.subjects):
+        if asked is None or asked[0] != self.version or not set(self._missing) <= set(asked[1]):
             # google-adk puts no second question for one call, so the model has to make a new one.
             self._tell_decision("revoked", "change", reason="the skill changed after the question was asked")
-            return _refusal(
+            return refusal(
                 ErrorCode.APPROVAL_REQUIRED,
                 f"Skill '{self._skill.name[:60]}' changed since the user was asked, so the answer does not count. "
                 "Call the tool again to ask anew.",
@@ -712,9 +647,6 @@ class _Question:
             self._context.state[self._approvals.loaded_key] = self.version
         self._tell_decision("approved", "user", kept=kept)
         return None
-
-    def _refused_before(self) -> bool:
-        return any(self._context.state.get(self._refusal_key(subject)) == self.version for subject in self._missing)
 
     async def _keep(self, keep: Keep) -> Keep:
         if keep is Keep.OWNER:
@@ -745,12 +677,6 @@ class _Question:
 
     def _what(self) -> str:
         return _ACTIONS[self._decision.action].format(skill=self._skill.name[:60], target=self._decision.target[:60])
-
-    def _rejection(self) -> dict[str, Any]:
-        return _refusal(
-            ErrorCode.PERMISSION_DENIED,
-            "The user refused this call. Do not try it again; go on without it, or ask what to do instead.",
-        )
 
     def _hint(self) -> str:
         sentences = [f"{self._what()}? ({self._decision.reason}; version {self.version[:_SHOWN_DIGEST]})"]
@@ -801,29 +727,19 @@ class _Question:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The question that the user got for this call."""
-
-    version: str
-    subjects: tuple[str, ...]
-
-
-def _asked(tool_context: ToolContext) -> _Asked | None:
+def _asked(tool_context: ToolContext) -> tuple[str, tuple[str, ...]] | None:
+    """The version and the subjects of the question that the user got for this call."""
     ours = own_question(tool_context, _MARK)
     if ours is None or not isinstance(ours.get("approves"), list):
         return None
-    return _Asked(str(ours.get("version")), tuple(map(str, ours["approves"])))
+    return str(ours.get("version")), tuple(map(str, ours["approves"]))
 
 
 def own_question(tool_context: ToolContext, mark: str) -> Mapping[str, Any] | None:
     """The question of this very call, from the session's events; None if it asked nothing.
 
-    What the answer says the question was is not believed.
-
-    Args:
-        tool_context: The call.
-        mark: The key of the question's payload that says whose it is.
+    What the answer says the question was is not believed. ``mark`` is the key of the question's payload that says whose
+    it is.
     """
     for event in reversed(tool_context.session.events):
         requested = event.actions.requested_tool_confirmations.get(tool_context.function_call_id or "")
@@ -835,7 +751,8 @@ def own_question(tool_context: ToolContext, mark: str) -> Mapping[str, Any] | No
     return None
 
 
-def _refusal(code: ErrorCode, sentence: str) -> dict[str, Any]:
+def refusal(code: ErrorCode, sentence: str) -> dict[str, Any]:
+    """The answer of a tool that does not do what was asked."""
     return {"error": sentence, "error_code": code.value}
 
 

@@ -392,10 +392,7 @@ _OTHER_ARGUMENTS = frozenset({"language", "id"})
 def rejected_code(message: str | None, tool_names: Collection[str] = ()) -> str | None:
     """The Python code that a rejected native call was to run; None when the message has none.
 
-    Args:
-        message: The error text, such as ``Unexpected tool call: print(6 * 7)``.
-        tool_names: The functions the request declared. A call of one of them that came out malformed is not code for
-            an executor.
+    A call of one of ``tool_names``, the declared functions, that came out malformed is not code for an executor.
     """
     if not message:
         return None

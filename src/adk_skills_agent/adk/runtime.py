@@ -7,18 +7,24 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from google.adk.utils import instructions_utils
 
+from adk_skills_agent.adk.activation.active_skills import ActiveSkills
 from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
 from adk_skills_agent.adk.activation.instructions import SkillTexts
+from adk_skills_agent.adk.activation.listing import SEARCH_TOOL, SkillListing
 from adk_skills_agent.adk.events.audit_log import AuditLog
 from adk_skills_agent.adk.events.events import Events, Listener, Telemetry
-from adk_skills_agent.adk.options import SkillLimits
+from adk_skills_agent.adk.guard import RetryGuard
+from adk_skills_agent.adk.options import WORKSPACES, SkillLimits, lifecycle_of
+from adk_skills_agent.adk.permissions import Permissions, permissions_of
+from adk_skills_agent.adk.shell.commands import ShellSettings, shell_of
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
+from adk_skills_agent.adk.skills.source import SkillSource
 from adk_skills_agent.errors import CatalogError, ConfigError, RegistryError, SkillNotFound, SkillsError
 from adk_skills_agent.sandbox import SKILL_DIR
 from adk_skills_agent.scripts import Grants, RunSettings
@@ -27,19 +33,16 @@ from adk_skills_agent.scripts.plan import with_skill_path
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import google.adk.skills
     from google.adk.agents.readonly_context import ReadonlyContext
     from google.adk.code_executors import BaseCodeExecutor
     from google.adk.environment import BaseEnvironment
 
-    from adk_skills_agent.adk.activation.active_skills import ActiveSkills
     from adk_skills_agent.adk.activation.instructions import SkillText
-    from adk_skills_agent.adk.activation.listing import SkillListing
-    from adk_skills_agent.adk.guard import RetryGuard
-    from adk_skills_agent.adk.permissions import Permissions
+    from adk_skills_agent.adk.options import SkillToolsSettings
     from adk_skills_agent.adk.running.workspace_stores import WorkspaceStores
-    from adk_skills_agent.adk.shell.commands import ShellSettings
     from adk_skills_agent.adk.skills.known import KnownSkill
-    from adk_skills_agent.adk.skills.source import SkillSource
+    from adk_skills_agent.catalog import CatalogReader
     from adk_skills_agent.sandbox import Sandbox, SecretForms
 
 
@@ -55,15 +58,6 @@ class SkillRuntime:
     """One toolset's skills, state and settings; every tool gets it.
 
     Attributes:
-        source: Which skills there are.
-        listing: What of them the model is told.
-        active: Which ones are active in a session.
-        guard: Ends loops of misses.
-        permissions: What may be done without asking.
-        events: Where it is told what happened.
-        additional: Tools that skills may ask for.
-        limits: Numbers.
-        settings: Limits and interpreters of our own sandbox.
         grants: Variables, hosts and programs granted to scripts.
         sandbox: Our own way to run scripts, or None when the toolset has none.
         prefers_sandbox: Whether the owner gave the toolset a sandbox or its policy: then the agent's own executor does
@@ -148,12 +142,8 @@ class SkillRuntime:
     def skill_path_for_model(self, name: str) -> str:
         """The path of a skill as the model's tools see it, which its instructions name and its placeholders become.
 
-        Args:
-            name: The skill's name.
-
-        Returns:
-            ``/skills/<name>`` where the toolset has a shell, which shows all active skills; else ``/skill``, where a
-            script finds its own.
+        Returns ``/skills/<name>`` where the toolset has a shell, which shows all active skills; else ``/skill``, where
+        a script finds its own.
         """
         return str(SKILLS_DIR / skill_folder(name)) if self.shell is not None else str(SKILL_DIR)
 
@@ -210,11 +200,7 @@ class SkillRuntime:
         return skill
 
     async def text(self, skill: KnownSkill, context: ReadonlyContext) -> SkillText:
-        """The instructions of an active skill as they are now.
-
-        Raises:
-            SkillsError: It cannot be read or filled in, whatever the reason.
-        """
+        """The instructions of an active skill as they are now. Raises ``SkillsError``."""
         try:
             return await self._text(skill, context)
         except SkillsError:
@@ -259,6 +245,85 @@ class SkillRuntime:
         return await self.additional.missing(skill.additional_tools, context)
 
 
+def make_runtime(
+    given: SkillToolsSettings,
+    *,
+    settings: RunSettings,
+    sandbox: Sandbox | None,
+    tool_name_prefix: str | None,
+    catalog: CatalogReader | None = None,
+    objects: Sequence[google.adk.skills.Skill] = (),
+    registry: google.adk.skills.SkillRegistry | None = None,
+    loader: str = "load_skill",
+    **own: Any,
+) -> SkillRuntime:
+    """The state of a toolset, from the settings that toolsets share.
+
+    ``loader`` is the tool that activates skills; ``own`` are fields that only this kind of toolset sets. Raises
+    ``ConfigError`` when a setting cannot be used.
+    """
+    from adk_skills_agent.packages import SkillEnvironments, dependencies_of
+
+    limits = given.get("limits")
+    if limits is None:
+        limits = SkillLimits()
+    elif not isinstance(limits, SkillLimits):
+        raise ConfigError(f"limits must be SkillLimits(...), not {limits!r}.")
+    workspace = given.get("workspace", "session")
+    if workspace not in WORKSPACES:
+        raise ConfigError(f"workspace must be 'session' or 'skill', not {workspace!r}.")
+    store, integrity = given.get("workspace_store"), given.get("integrity")
+    stores = check = None
+    if store is not None:
+        from adk_skills_agent.adk.running.workspace_stores import WorkspaceStores
+
+        stores = WorkspaceStores(store)
+    if integrity is not None:
+        from adk_skills_agent.sources.integrity import IntegrityCheck
+
+        check = IntegrityCheck(integrity)
+    packaging = dependencies_of(given.get("dependencies"), default="off" if sandbox is None else "ask")
+    packages = SkillEnvironments(packaging)
+    rules = permissions_of(given.get("permissions"))
+    grants = Grants(given.get("env"), given.get("grants"), rules.grants)
+    events = events_for(given.get("on_event", ()), given.get("audit_log"), grants.forms)
+    source = SkillSource(
+        catalog,
+        objects,
+        registry,
+        user_catalog=given.get("user_skills"),
+        hides=rules.hides,
+        cache_turns=limits.cache_turns,
+        integrity=check,
+    )
+    prefix = f"{tool_name_prefix}_" if tool_name_prefix else ""
+    return SkillRuntime(
+        source=source,
+        listing=SkillListing(
+            source,
+            budget_tokens=given.get("budget_tokens"),
+            model=given.get("model"),
+            search_hint=f"{prefix}{SEARCH_TOOL}",
+        ),
+        active=ActiveSkills(lifecycle_of(given.get("lifecycle_config")), limits.active_tokens, f"{prefix}{loader}"),
+        guard=RetryGuard(limits, events, f"{prefix}{loader}"),
+        permissions=rules,
+        events=events,
+        additional=AdditionalTools(given.get("additional_tools")),
+        limits=limits,
+        settings=replace(settings, packages=packages if packages.on else None),
+        grants=grants,
+        sandbox=sandbox,
+        require_activation=given.get("require_activation", False),
+        workspace=workspace,
+        workspace_stores=stores,
+        shell=shell_of(given.get("shell")),
+        trust_allowed_tools=given.get("trust_allowed_tools", False),
+        prefix=prefix,
+        **own,
+    )
+
+
 # Who is told what happens with skills, from the owner's settings of a toolset.
 
 
@@ -269,13 +334,8 @@ def events_for(
 ) -> Events:
     """The events of one toolset: OpenTelemetry always, the owner's listeners, the audit log where one is wanted.
 
-    Args:
-        on_event: One listener or several, plain or ``async``.
-        audit_log: A file, or a log with settings of its own, which several toolsets may share.
-        secrets: What is taken out of every text before anybody sees it.
-
-    Raises:
-        ConfigError: A listener cannot be called, or the file cannot be written.
+    ``audit_log`` is a file, or a log with settings of its own, which several toolsets may share. Raises ``ConfigError``
+    when a listener cannot be called, or the file cannot be written.
     """
     given: tuple[Listener, ...] = (on_event,) if callable(on_event) else tuple(on_event)
     for listener in given:

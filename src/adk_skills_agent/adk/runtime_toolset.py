@@ -46,11 +46,7 @@ _WITH_FILES = frozenset({"run_skill_script", "execute"})
 class RuntimeToolset(BaseToolset):
     """The part of a toolset that does not depend on how its tools are called.
 
-    Args:
-        runtime: What its tools share.
-        owns_sandbox: Whether ``close`` releases the sandbox.
-        tool_filter: As for every google-adk toolset.
-        tool_name_prefix: As for every google-adk toolset.
+    With ``owns_sandbox``, ``close`` releases the sandbox.
     """
 
     def __init__(
@@ -88,13 +84,7 @@ class RuntimeToolset(BaseToolset):
 
     @abstractmethod
     async def introduce(self, llm_request: LlmRequest, tool_context: ToolContext, offered: set[str]) -> list[str]:
-        """The part of the system instruction about skills that comes before the active ones.
-
-        Args:
-            llm_request: The request.
-            tool_context: Of its preparation.
-            offered: Own names of the tools that this request declares.
-        """
+        """The part of the system instruction about skills that comes before the active ones."""
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
         """The tools that can work now: none without skills (C27), those that active skills bring at the end."""
@@ -305,11 +295,7 @@ class RuntimeToolset(BaseToolset):
         return not runtime.active.activate(ctx, skill.name, tokens=text.tokens, digest=text.digest).already
 
     def unload_skill(self, ctx: ToolContext, skill_name: str) -> bool:
-        """Release a skill without the model.
-
-        Returns:
-            Whether it was active.
-        """
+        """Release a skill without the model. Returns whether it was active."""
         was_active = self.runtime.active.deactivate(ctx, skill_name)
         if was_active:
             self.runtime.events.emit(SkillDropped(origin=origin_of(ctx), skill=skill_name, reason="unloaded"))

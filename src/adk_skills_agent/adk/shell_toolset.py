@@ -6,18 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.activation.active_skills import ActiveSkills
-from adk_skills_agent.adk.activation.listing import SkillListing
-from adk_skills_agent.adk.guard import RetryGuard
-from adk_skills_agent.adk.options import SkillLimits, lifecycle_of, limits_of, workspace_stores_of
-from adk_skills_agent.adk.permissions import permissions_of
-from adk_skills_agent.adk.runtime import SkillRuntime, events_for
+from adk_skills_agent.adk.options import SkillLimits, SkillToolsSettings
+from adk_skills_agent.adk.runtime import make_runtime
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
 from adk_skills_agent.adk.shell.commands import ShellSettings, shell_of
-from adk_skills_agent.adk.skills.source import SkillSource
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox import Sandbox, policy_of, sandbox_of
-from adk_skills_agent.scripts import Grants, RunSettings
+from adk_skills_agent.scripts import RunSettings
 
 if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext
@@ -69,28 +64,25 @@ class ShellToolset(RuntimeToolset):
     ) -> None:
         if environment is not None and sandbox is not None:
             raise ConfigError("ShellToolset takes a sandbox or an environment, not both.")
-        settings = shell_of(shell)
-        if settings is None:
+        if shell_of(shell) is None:
             raise ConfigError("ShellToolset without a shell has no tools; leave the toolset out instead.")
-        limits, grants, source = limits_of(limits), Grants(env), SkillSource()
-        events = events_for(on_event, audit_log, grants.forms)
-        prefix = f"{tool_name_prefix}_" if tool_name_prefix else ""
-        runtime = SkillRuntime(
-            source=source,
-            listing=SkillListing(source, search_hint=""),
-            active=ActiveSkills(lifecycle_of(None), limits.active_tokens, ""),
-            guard=RetryGuard(limits, events, ""),
-            permissions=permissions_of(None),
-            events=events,
+        given = SkillToolsSettings(
+            shell=shell,
+            workspace_store=workspace_store,
+            env=env,
+            on_event=on_event,
+            audit_log=audit_log,
             limits=limits,
+            dependencies="off",
+        )
+        runtime = make_runtime(
+            given,
             settings=RunSettings(policy_of(policy)),
-            grants=grants,
             sandbox=sandbox_of(sandbox) if environment is None else None,
             prefers_sandbox=True,
             environment=environment,
-            workspace_stores=workspace_stores_of(workspace_store),
-            shell=settings,
-            prefix=prefix,
+            tool_name_prefix=tool_name_prefix,
+            loader="",
             owner=self,
         )
         super().__init__(

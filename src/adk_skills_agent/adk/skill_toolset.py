@@ -9,26 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from adk_skills_agent.adk.activation.active_skills import ActiveSkills
-from adk_skills_agent.adk.activation.additional_tools import AdditionalTools
-from adk_skills_agent.adk.activation.listing import SkillListing, toolset_instruction
+from adk_skills_agent.adk.activation.listing import toolset_instruction
 from adk_skills_agent.adk.events.events import SkillDiscovered, origin_of
-from adk_skills_agent.adk.guard import RetryGuard
 from adk_skills_agent.adk.options import (
     SkillDiscoveryMode,
     SkillLimits,
     SkillToolsetSettings,
+    SkillToolsSettings,
     check_model_name,
     discovery_of,
-    integrity_of,
-    lifecycle_of,
-    limits_of,
-    packages_of,
-    workspace_of,
-    workspace_stores_of,
 )
-from adk_skills_agent.adk.permissions import Permissions, permissions_of
-from adk_skills_agent.adk.runtime import DEFAULT_SCRIPT_TIMEOUT, SkillRuntime, events_for
+from adk_skills_agent.adk.permissions import Permissions
+from adk_skills_agent.adk.runtime import DEFAULT_SCRIPT_TIMEOUT, SkillRuntime, make_runtime
 from adk_skills_agent.adk.runtime_toolset import RuntimeToolset
 from adk_skills_agent.adk.shell.commands import ShellSettings, shell_of
 from adk_skills_agent.adk.skills.google_objects import as_object, stand_in_for_theirs
@@ -41,7 +33,7 @@ from adk_skills_agent.adk.tools.shell import shell_tools
 from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox import Sandbox, policy_of, sandbox_of
-from adk_skills_agent.scripts import Grants, GrantsByName, Interpreters, RunSettings
+from adk_skills_agent.scripts import GrantsByName, Interpreters, RunSettings
 
 if TYPE_CHECKING:
     import google.adk.skills
@@ -159,71 +151,61 @@ class SkillToolset(RuntimeToolset):
         integrity: Integrity | None = None,
     ) -> None:
         _check(code_executor, environment, skills_folder, save_output_artifacts)
-        if environment is not None and workspace_of(workspace) != "session":
+        if environment is not None and workspace != "session":
             raise ConfigError("workspace='skill' needs our sandbox: all skills of an environment share its files.")
         settings_of_shell = shell_of(shell)
         if environment is not None and settings_of_shell is not None and settings_of_shell.copies_skills:
             raise ConfigError("skill_writes='session' needs our sandbox: an environment keeps skills in its own way.")
         self.discovery_mode = discovery_of(discovery_mode)
-        limits = limits_of(limits)
-        model = check_model_name(model, "model")
-        lifecycle = lifecycle_of(lifecycle_config)
-        rules = permissions_of(permissions)
-        granted = Grants(env, grants, rules.grants)
         catalog = skills if isinstance(skills, CatalogReader) else None
-        source = SkillSource(
-            catalog.view() if catalog is not None else None,
-            () if isinstance(skills, CatalogReader) else skills or (),
-            registry,
-            user_catalog=catalog.view(include_disabled=True) if catalog is not None else None,
-            hides=rules.hides,
-            cache_turns=limits.cache_turns,
-            integrity=integrity_of(integrity),
-        )
-        prefix = f"{tool_name_prefix}_" if tool_name_prefix else ""
         # Our sandbox is the default only where google-adk's own way of giving skills was not used.
         wants_sandbox = catalog is not None or policy is not None or sandbox is not None or bool(shell)
         own_sandbox = isinstance(sandbox, str) or (
             sandbox is None and wants_sandbox and code_executor is None and environment is None
         )
-        names = {} if script_tool_name == "run_skill_script" else {"run_skill_script": script_tool_name}
-        events = events_for(on_event, audit_log, granted.forms)
-        runtime = SkillRuntime(
-            source=source,
-            listing=SkillListing(
-                source, budget_tokens=budget_tokens, model=model, search_hint=f"{prefix}search_skills"
-            ),
-            active=ActiveSkills(lifecycle, limits.active_tokens, f"{prefix}load_skill"),
-            guard=RetryGuard(limits, events, f"{prefix}load_skill"),
-            permissions=rules,
-            events=events,
-            additional=AdditionalTools(additional_tools),
+        given = SkillToolsSettings(
+            user_skills=catalog.view(include_disabled=True) if catalog is not None else None,
+            env=env,
+            grants=grants,
+            permissions=permissions,
+            on_event=on_event,
+            audit_log=audit_log,
             limits=limits,
+            require_activation=require_activation,
+            budget_tokens=budget_tokens,
+            model=check_model_name(model, "model"),
+            workspace=workspace,
+            workspace_store=workspace_store,
+            shell=shell,
+            trust_allowed_tools=trust_allowed_tools,
+            additional_tools=additional_tools,
+            lifecycle_config=lifecycle_config,
+            dependencies=dependencies,
+            integrity=integrity,
+        )
+        runtime = make_runtime(
+            given,
+            catalog=catalog.view() if catalog is not None else None,
+            objects=() if isinstance(skills, CatalogReader) else skills or (),
+            registry=registry,
             settings=RunSettings(
                 policy_of(policy)
                 if policy is not None or script_timeout is None
                 else dataclasses.replace(policy_of(None), wall_seconds=script_timeout),
                 Interpreters(interpreters),
-                packages_of(dependencies, asks=own_sandbox or sandbox is not None),
             ),
-            grants=granted,
             sandbox=sandbox_of(sandbox) if own_sandbox or sandbox is not None else None,
             prefers_sandbox=policy is not None or sandbox is not None,
+            tool_name_prefix=tool_name_prefix,
             code_executor=code_executor,
             environment=environment,
             skills_folder=Path(skills_folder) if skills_folder is not None else None,
             script_timeout=None if script_timeout is DEFAULT_SCRIPT_TIMEOUT else script_timeout,
             google_arguments=_is_google_style(argument_style),
             save_output_artifacts=save_output_artifacts,
-            workspace=workspace_of(workspace),
-            workspace_stores=workspace_stores_of(workspace_store),
-            shell=shell_of(shell),
-            trust_allowed_tools=trust_allowed_tools,
-            require_activation=require_activation,
             file_list=file_list,
             lists=self.discovery_mode is not SkillDiscoveryMode.SEARCH,
-            prefix=prefix,
-            names=names,
+            names={} if script_tool_name == "run_skill_script" else {"run_skill_script": script_tool_name},
             owner=self,
         )
         super().__init__(

@@ -32,13 +32,8 @@ _FILES = (".yaml", ".yml", ".toml")
 def toolset_arguments(args: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """The arguments of ``SkillToolset.from_dirs`` that a YAML agent writes.
 
-    Args:
-        args: Under ``args``.
-        file: The YAML file.
-
-    Raises:
-        ConfigError: A key does not exist or is for Python alone, ``dirs`` is missing, or a value cannot be used; with
-            the file and the key.
+    Raises ``ConfigError`` when a key does not exist or is for Python alone, ``dirs`` is missing, or a value cannot be
+    used; with the file and the key.
     """
     if not args.get("dirs"):
         raise ConfigError(f"{file}: SkillToolset needs args with dirs: a list of folders, such as dirs: [skills].")

@@ -14,42 +14,23 @@ from adk_skills_agent.lazy_names import names_on_first_use
 if TYPE_CHECKING:
     from adk_skills_agent.catalog.budget import CatalogText, catalog_budget_tokens, estimate_tokens, fit_catalog
     from adk_skills_agent.catalog.files import FileListing, SkillFile
-    from adk_skills_agent.catalog.registry import CatalogReader, SkillsRegistry, SkillsView
+    from adk_skills_agent.catalog.registry import SkillsRegistry
     from adk_skills_agent.catalog.scopes import Scope
     from adk_skills_agent.catalog.search import SearchHit, SearchIndex
     from adk_skills_agent.catalog.settings import RegistryConfig
     from adk_skills_agent.catalog.skill import Skill
     from adk_skills_agent.catalog.trust import is_trusted, trust_project, untrust_project
-
-__all__ = [
-    "CatalogReader",
-    "CatalogText",
-    "FileListing",
-    "RegistryConfig",
-    "Scope",
-    "SearchHit",
-    "SearchIndex",
-    "Skill",
-    "SkillFile",
-    "SkillsRegistry",
-    "SkillsView",
-    "catalog_budget_tokens",
-    "estimate_tokens",
-    "fit_catalog",
-    "is_trusted",
-    "nearest",
-    "trust_project",
-    "untrust_project",
-]
+    from adk_skills_agent.catalog.view import CatalogReader, SkillsView
 
 _NAMES = {
     "budget": "CatalogText catalog_budget_tokens estimate_tokens fit_catalog",
     "files": "FileListing SkillFile",
-    "registry": "CatalogReader SkillsRegistry SkillsView",
+    "registry": "SkillsRegistry",
     "scopes": "Scope",
     "search": "SearchHit SearchIndex",
     "settings": "RegistryConfig",
     "skill": "Skill",
     "trust": "is_trusted trust_project untrust_project",
+    "view": "CatalogReader SkillsView",
 }
-__getattr__ = names_on_first_use(__name__, _NAMES)
+__getattr__, __all__ = names_on_first_use(__name__, _NAMES)

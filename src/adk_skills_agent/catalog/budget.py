@@ -100,8 +100,7 @@ def estimate_tokens(text: str) -> int:
 def context_tokens(model: str | None) -> int:
     """Return the input context of a model in tokens; ``UNKNOWN_CONTEXT_TOKENS`` when its name says nothing.
 
-    Args:
-        model: A model's name as ADK or LiteLLM has it: ``gemini-2.5-flash``, ``openai/gpt-4o``, or a resource path.
+    ``model`` is a name as ADK or LiteLLM has it: ``gemini-2.5-flash``, ``openai/gpt-4o``, or a resource path.
     """
     families = _FAMILY.findall((model or "").lower())
     return _CONTEXTS[families[-1]] if families else UNKNOWN_CONTEXT_TOKENS

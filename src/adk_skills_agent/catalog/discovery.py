@@ -40,27 +40,21 @@ from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
 def scan(root: ScanRoot, known: Mapping[str, Folder]) -> Scan:
     """Walk a root and read the head of every SKILL.md that is new or changed.
 
-    Args:
-        root: The folder, its bounds and how far links may lead.
-        known: The folders of an earlier scan of this root, or an empty mapping.
-
-    Returns:
-        The skills and everything an owner should know. Bad input never raises: it becomes a diagnostic.
+    ``known`` has the folders of an earlier scan of this root. Returns the skills and everything an owner should know.
+    Bad input never raises: it becomes a diagnostic.
     """
     return _Walk(root, known).run()
 
 
+@dataclass(slots=True, eq=False)
 class _Place:
     """A folder to visit: how it is reached, and where it really is."""
 
-    __slots__ = ("depth", "is_link", "owner", "path", "real")
-
-    def __init__(self, path: str, real: str, depth: int, owner: str, is_link: bool) -> None:
-        self.path = path
-        self.real = real
-        self.depth = depth
-        self.owner = owner  # the folder of the skill it is nested in, or ""
-        self.is_link = is_link
+    path: str
+    real: str
+    depth: int
+    owner: str  # the folder of the skill it is nested in, or ""
+    is_link: bool
 
 
 class _Walk:
@@ -448,9 +442,6 @@ class _Rule:
 class GitIgnore:
     """What git ignores in a tree: its ``.gitignore`` files, those above it up to the repository's root, and
     ``.git/info/exclude``; read as a scan comes by. Not the user's own ``core.excludesFile``.
-
-    Args:
-        root: Absolute path of the scanned folder.
     """
 
     def __init__(self, root: str) -> None:

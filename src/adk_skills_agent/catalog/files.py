@@ -61,17 +61,9 @@ def list_files(
 ) -> FileListing:
     """Walk a skill's folder.
 
-    Args:
-        folder: Absolute path of the skill's folder.
-        skill_file: The name of its SKILL.md, which is not listed.
-        real: Its real path, where that is known already.
-        without: Files and folders, relative, that are passed over without a word.
-        max_files: How many files at most.
-        max_depth: How many folders down at most.
-
-    Returns:
-        Regular files and links to regular files inside the skill. Links that leave it, broken links, special files,
-        unreadable folders and version control data are reported, never listed.
+    ``without``, files and folders, relative, is passed over without a word. Returns regular files and links to regular
+    files inside the skill. Links that leave it, broken links, special files, unreadable folders and version control
+    data are reported, never listed.
     """
     return _Listing(folder, real or real_path(folder), skill_file, without, max_files, max_depth).run()
 
@@ -227,9 +219,8 @@ MAX_FILE_BYTES = 64 << 20  # what is larger is not for a model, and must not fil
 def clean_path(path: object) -> str:
     """The relative path in its plain form: no ``.``, no empty parts.
 
-    Raises:
-        InvalidResourcePath: It is empty, not text, absolute, has ``..``, backslashes, control characters or lone
-            surrogates, is too long, or names version control data.
+    Raises ``InvalidResourcePath`` when it is empty, not text, absolute, has ``..``, backslashes, control characters or
+    lone surrogates, is too long, or names version control data.
     """
     if not isinstance(path, str):
         raise InvalidResourcePath(f"A path must be text, not {type(path).__name__}. Give a path like 'scripts/run.py'.")
@@ -263,15 +254,8 @@ def is_readable_name(path: str) -> bool:
 def locate(folder: str, path: str) -> str | None:
     """The real path of a skill's file, relative to its folder; links inside the skill are followed.
 
-    Args:
-        folder: Absolute path of the skill's folder.
-        path: What :func:`clean_path` returned.
-
-    Returns:
-        The relative path without links, or None when there is not a regular file.
-
-    Raises:
-        InvalidResourcePath: A link on the way leaves the skill, or leads to version control data.
+    Returns the relative path without links, or None when there is not a regular file. Raises ``InvalidResourcePath``
+    when a link on the way leaves the skill, or leads to version control data.
     """
     target = real_path(os.path.join(folder, path))
     # What lies inside by its real path says that the folder's own is real, which need not be found out then.
@@ -291,14 +275,9 @@ def locate(folder: str, path: str) -> str | None:
 def read_inside(real: str, relative: str, limit: int | None) -> bytes:
     """Read a file by a way without links, so that nothing swapped in after :func:`locate` is followed.
 
-    Args:
-        real: Real path of the skill's folder.
-        relative: What :func:`locate` returned.
-        limit: How many bytes at most; None for the whole file, up to 64 MiB.
-
-    Raises:
-        InvalidResourcePath: Part of the way is a link now, or the end is not a regular file.
-        CatalogError: The file cannot be read, or is larger than 64 MiB and no limit was given.
+    ``limit`` None reads the whole file, up to 64 MiB. Raises ``InvalidResourcePath`` when part of the way is a link
+    now, or the end is not a regular file, or ``CatalogError`` when the file cannot be read, or is larger than 64 MiB
+    and no limit was given.
     """
     flags = os.O_RDONLY | O_CLOEXEC | O_NONBLOCK
     try:

@@ -14,14 +14,16 @@ import stat
 import sys
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from operator import itemgetter
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from adk_skills_agent.catalog.untrusted_files import NO_STAMP, shown
 from adk_skills_agent.format.models import Diagnostic, Severity, SkillMetadata
-from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK, write_whole
 
 _NOT_NAMES = frozenset({"", ".", ".."})
 _MAGIC = "adk-skills-index 1"
@@ -32,11 +34,7 @@ _SMALLEST_WORTH_KEEPING = 8  # fewer skills are read again sooner than an index 
 
 
 class IndexCache:
-    """The cache folder of one user.
-
-    Args:
-        folder: Where the indexes are, or None when there is no place for them.
-    """
+    """The cache folder of one user."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
@@ -70,19 +68,11 @@ class IndexCache:
         ):
             return
         path = self._path(root)
-        aside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
         try:
             if not self._prepare_folder():
                 return
             parts = _encode(root, self._fingerprint(), folders)
-            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.writelines(parts)
-                os.replace(aside, path)
-            except BaseException:
-                os.unlink(aside)
-                raise
+            write_whole(Path(path), parts, mode=0o600)
             self._remove_oldest()
         except OSError as error:
             self._say(f"The index {shown(path)} cannot be written: {error.strerror or error}.", path)
@@ -308,6 +298,7 @@ def _problems(rows: list[list[Any]]) -> tuple[Diagnostic, ...]:
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
+@dataclass(slots=True, eq=False)
 class IndexedSkill:
     """One SKILL.md on disk: where it is, its stamp, and what its head says.
 
@@ -315,29 +306,16 @@ class IndexedSkill:
         location: Absolute path of the SKILL.md.
         stamp: The stamp of the file when it was read.
         settled: False when the stamp cannot be believed, so that the next look reads the file again.
-        name: The catalog's name.
         problems: What reading the head left.
     """
 
-    __slots__ = ("_metadata", "_values", "location", "name", "problems", "settled", "stamp")
-
-    def __init__(
-        self,
-        location: str,
-        stamp: int,
-        settled: bool,
-        name: str,
-        values: list[Any],
-        problems: tuple[Diagnostic, ...],
-        metadata: SkillMetadata | None = None,
-    ) -> None:
-        self.location = location
-        self.stamp = stamp
-        self.settled = settled
-        self.name = name
-        self.problems = problems
-        self._values = values
-        self._metadata = metadata
+    location: str
+    stamp: int
+    settled: bool
+    name: str
+    _values: list[Any]
+    problems: tuple[Diagnostic, ...]
+    _metadata: SkillMetadata | None = None
 
     @classmethod
     def from_metadata(
@@ -414,6 +392,7 @@ def _built(location: str, name: str, values: list[Any]) -> SkillMetadata:
 SKILL_FILE = "SKILL.md"
 
 
+@dataclass(slots=True, eq=False)
 class Folder:
     """The record of one folder from a scan, so that the next scan need not list it again.
 
@@ -424,33 +403,19 @@ class Folder:
         children: Names of the subfolders to visit, sorted.
         links: Names of the links that do not lead to a file, sorted; where they lead is looked at every time.
         skill_file: The name of its SKILL.md, empty when it has none.
-        skill: The skill, when it could be read.
-        problems: What listing it left.
     """
 
-    __slots__ = ("children", "links", "path", "problems", "settled", "skill", "skill_file", "stamp")
-
-    def __init__(
-        self,
-        path: str,
-        stamp: int,
-        settled: bool,
-        children: tuple[str, ...],
-        links: tuple[str, ...],
-        skill_file: str,
-        problems: tuple[Diagnostic, ...] = (),
-        skill: IndexedSkill | None = None,
-    ) -> None:
-        self.path = path
-        self.stamp = stamp
-        self.settled = settled
-        self.children = children
-        self.links = links
-        self.skill_file = skill_file
-        self.problems = problems
-        self.skill = skill
+    path: str
+    stamp: int
+    settled: bool
+    children: tuple[str, ...]
+    links: tuple[str, ...]
+    skill_file: str
+    problems: tuple[Diagnostic, ...] = ()
+    skill: IndexedSkill | None = None
 
 
+@dataclass(slots=True, eq=False)
 class Scan:
     """The result of walking one root.
 
@@ -462,11 +427,8 @@ class Scan:
         learned: Whether something was read that the index on disk does not know yet.
     """
 
-    __slots__ = ("about", "folders", "learned", "problems", "skills")
-
-    def __init__(self) -> None:
-        self.folders: dict[str, Folder] = {}
-        self.skills: list[IndexedSkill] = []
-        self.problems: list[Diagnostic] = []
-        self.about: dict[Diagnostic, tuple[str, ...]] = {}
-        self.learned = False
+    folders: dict[str, Folder] = field(default_factory=dict)
+    skills: list[IndexedSkill] = field(default_factory=list)
+    problems: list[Diagnostic] = field(default_factory=list)
+    about: dict[Diagnostic, tuple[str, ...]] = field(default_factory=dict)
+    learned: bool = False

@@ -73,8 +73,7 @@ class ScanRoot:
 def explicit_root(folder: str | os.PathLike[str], config: RegistryConfig) -> ScanRoot | Diagnostic:
     """The root for a folder, or a SKILL.md, that the owner named; ``~`` is the user's home.
 
-    Returns:
-        The root, or a diagnostic when what was given is no path at all.
+    Returns the root, or a diagnostic when what was given is no path at all.
     """
     given = os.fspath(folder)
     if not given or "\0" in given or not _encodes(given):
@@ -103,12 +102,7 @@ def explicit_root(folder: str | os.PathLike[str], config: RegistryConfig) -> Sca
 
 
 def scope_roots(cwd: str, config: RegistryConfig) -> list[ScanRoot]:
-    """The folders of the project, ancestor, user and admin scopes, existing or not, in the order of precedence.
-
-    Args:
-        cwd: Absolute path of the folder the agent works in.
-        config: Bounds and places.
-    """
+    """The folders of the project, ancestor, user and admin scopes, existing or not, in the order of precedence."""
     user = list(_user_folders(config))
     real_user = {real_path(path) for path in user}
     found: dict[str, ScanRoot] = {}

@@ -37,11 +37,9 @@ class SearchHit:
 class SearchIndex:
     """Ranks skills by name, description and headings with BM25; built at the first search, usable from many threads.
 
-    Args:
-        items: The skills, each name once. The index does not follow later changes: make a new one.
-        headings: Reads the headings of a skill, one a line (``headings.headings_of``). Called once for each skill,
-            at the first search. When it raises OSError or a SkillsError, the skill stays findable by its name and
-            description and a diagnostic says so.
+    The index does not follow later changes of ``items``: make a new one. ``headings`` reads the headings of a skill,
+    one a line, once for each skill, at the first search; where it raises OSError or a SkillsError, the skill stays
+    findable by its name and description, and a diagnostic says so.
     """
 
     def __init__(self, items: Iterable[SkillMetadata], headings: Callable[[SkillMetadata], str]) -> None:
@@ -232,16 +230,10 @@ def search_terms(
     """Turn a query into the terms to rank by, each with its alternatives; a skill need not match all of them.
 
     Words that say nothing are dropped, unless there is nothing else. A word no skill has is widened: to the words it
-    begins, else to words spelled nearly like it. Neighbours may also be written as one word (``front end``), and a
-    few abbreviations stand for what they abbreviate.
-
-    Args:
-        query: Any text; the first ``MAX_QUERY_CHARS`` characters and ``MAX_TERMS`` distinct words count.
-        knows: Whether any skill has a term.
-        spellings: Words of the index that are spelled nearly like a given one.
-
-    Returns:
-        For each word of the query, in its order, the terms that at least one skill has, the asked one first.
+    begins, else to words spelled nearly like it. Neighbours may also be written as one word (``front end``), and a few
+    abbreviations stand for what they abbreviate. The first ``MAX_QUERY_CHARS`` characters and ``MAX_TERMS`` distinct
+    words count. Returns for each word of the query, in its order, the terms that at least one skill has, the asked one
+    first.
     """
     asked = list(dict.fromkeys(asked_words(query[:MAX_QUERY_CHARS])))
     asked = ([words for words in asked if words[0] not in _STOP_WORDS] or asked)[:MAX_TERMS]
@@ -413,9 +405,7 @@ def ranked_words(rows: Sequence[Row]) -> tuple[RankedWords, str | None]:
 def ranked(index: RankedWords, asked: Sequence[Sequence[Term]]) -> list[tuple[int, float]]:
     """Return position and score of the rows with any of the terms, best first, equal scores in the order of rows.
 
-    Args:
-        index: The rows.
-        asked: Terms with their alternatives: of these, the one that fits a row best counts for that row.
+    Of a term's alternatives, the one that fits a row best counts for that row.
     """
     alone = [terms[0] for terms in asked if len(terms) == 1 and not terms[0].alternative]
     total = dict(index.scores(alone)) if alone else {}  # one look-up for nearly all terms

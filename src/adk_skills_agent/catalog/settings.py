@@ -73,16 +73,7 @@ def settings_folder(config: RegistryConfig) -> str | None:
 
 
 def settings_file(config: RegistryConfig, name: str, what: str) -> Path:
-    """A file in the folder of the user's settings; it need not exist.
-
-    Args:
-        config: Where that folder is.
-        name: The file's name.
-        what: What it holds, for the sentence when there is no such folder.
-
-    Raises:
-        ConfigError: The process has no home and no settings folder.
-    """
+    """A file in the folder of the user's settings; it need not exist. Raises ``ConfigError``."""
     folder = settings_folder(config)
     if folder is None:
         raise ConfigError(f"There is no home folder to keep {what} in. Set HOME or XDG_CONFIG_HOME.")

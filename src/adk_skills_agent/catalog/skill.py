@@ -320,13 +320,8 @@ _LINK = re.compile(r"!?\[([^\]\[]*)\]\([^()]*\)")
 def headings_of(metadata: SkillMetadata, permits: Mapping[str, Permits] | None = None) -> str:
     """Return the headings of a skill's body, read from its SKILL.md; none for a skill that is not on disk.
 
-    Args:
-        metadata: The skill.
-        permits: By name, for the skills that may not be anywhere.
-
-    Raises:
-        ParseError: The file is a link that leaves its skill, or cannot be read any more; ``SearchIndex`` makes a
-            diagnostic of it.
+    Raises ``ParseError`` when the file is a link that leaves its skill, or cannot be read any more; ``SearchIndex``
+    makes a diagnostic of it.
     """
     location = metadata.location
     if location is None:

@@ -29,6 +29,7 @@ from adk_skills_agent.catalog.untrusted_files import real_path
 from adk_skills_agent.errors import ConfigError, RegistryError, SkillsError
 from adk_skills_agent.format import normalise_name, parse_text
 from adk_skills_agent.format.models import Diagnostic, ParsedSkill, Severity, SkillMetadata
+from adk_skills_agent.platforms import write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -128,14 +129,8 @@ class _Loop:
 class SourceFeed:
     """One source of a registry: what it listed last, and the files of what was loaded. Used by several threads.
 
-    Args:
-        source: The source.
-        name: What diagnostics and prompts call it.
-        priority: Among sources of skills of the same name the higher wins; folders win over all.
-        keep: Says of a listed skill whether it is taken; None takes all.
-        deadline: Seconds for one question.
-        interval: Seconds between two.
-        cache: The folder of the user's cache, for the list that survives a restart; None keeps none.
+    Of skills of the same name in several sources that of the higher ``priority`` wins; folders win over all.
+    ``deadline`` is for one question, ``interval`` for the time between two, in seconds.
     """
 
     def __init__(
@@ -185,8 +180,7 @@ class SourceFeed:
     def look(self, *, now: bool = False) -> None:
         """Take what the source lists, when it is time. Waits for the first list, up to the deadline, and never again.
 
-        Args:
-            now: Ask although it is not time, and wait.
+        ``now`` asks although it is not time, and waits.
         """
         wait = now or self._listed is None
         if now and self._asked is not None:  # its answer may be from before
@@ -360,11 +354,7 @@ class SourceFeed:
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.is_file() and target.read_bytes() == data:
                 continue
-            descriptor, aside = tempfile.mkstemp(prefix=".aside-", dir=self._folder)
-            with open(descriptor, "wb") as stream:
-                stream.write(data)
-            Path(aside).chmod(0o755 if data[:2] == b"#!" else 0o644)
-            Path(aside).replace(target)
+            write_whole(target, data, mode=0o755 if data[:2] == b"#!" else 0o644)
         for there in [one for one in folder.rglob("*") if one.is_file()]:
             if there.relative_to(folder).as_posix() not in files:
                 there.unlink()

@@ -6,12 +6,10 @@ checked again when it is read.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.format.models import SkillMetadata
+from adk_skills_agent.platforms import write_whole
 
 MAX_AGE_SECONDS = 30 * 86_400.0
 """An older list is not shown: what its source took back must not come again for ever."""
@@ -43,10 +42,7 @@ class KeptList:
 class SourceLists:
     """The kept lists of one source.
 
-    Args:
-        cache: The folder of the user's cache.
-        name: What the registry calls the source.
-        key: What the source is, so that another one of the same name does not get its list.
+    ``key`` is what the source is, so that another one of the same name does not get its list.
     """
 
     def __init__(self, cache: str, name: str, key: str) -> None:
@@ -70,16 +66,9 @@ class SourceLists:
             if len(text) > MAX_BYTES:
                 return
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, aside = tempfile.mkstemp(prefix=".aside-", dir=self._path.parent)
+            write_whole(self._path, text.encode("utf-8", "surrogateescape"), mode=0o600)
         except (OSError, ValueError, TypeError, RecursionError):
             return  # a cache: the next start asks the source, as this one did
-        try:
-            with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
-                stream.write(text)
-            os.replace(aside, self._path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(aside)
 
     def load(self) -> KeptList | None:
         """The list that was kept last; None when there is none that can be used."""

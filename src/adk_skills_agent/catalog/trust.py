@@ -18,7 +18,7 @@ from adk_skills_agent.catalog.settings import RegistryConfig, settings_file
 from adk_skills_agent.catalog.untrusted_files import real_path, shown
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format.models import Diagnostic, Severity
-from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, write_whole
 
 TRUST_FILE = "trusted-projects"
 
@@ -40,11 +40,7 @@ class TrustedProjects:
 
 
 def trust_file(config: RegistryConfig | None = None) -> Path:
-    """The path of the list of trusted projects.
-
-    Raises:
-        ConfigError: When the process has no home and no settings folder.
-    """
+    """The path of the list of trusted projects. Raises ``ConfigError``."""
     return settings_file(config or RegistryConfig(), TRUST_FILE, "the trusted projects")
 
 
@@ -70,12 +66,8 @@ def is_trusted(root: str | os.PathLike[str], config: RegistryConfig | None = Non
 def trust_project(root: str | os.PathLike[str], config: RegistryConfig | None = None) -> None:
     """Add a project to the list: from now on its skills are loaded.
 
-    Args:
-        root: The project's root: the folder with its ``.git``, or the folder the agent works in when there is none.
-        config: Where the list is.
-
-    Raises:
-        ConfigError: When the path cannot be written on a line, or the list is refused or cannot be written.
+    ``root`` is the folder with its ``.git``, or the folder the agent works in when there is none. Raises
+    ``ConfigError`` when the path cannot be written on a line, or the list is refused or cannot be written.
     """
     line = os.fsencode(real_path(root))
     if b"\n" in line or b"\r" in line or line != line.strip():
@@ -84,11 +76,7 @@ def trust_project(root: str | os.PathLike[str], config: RegistryConfig | None = 
 
 
 def untrust_project(root: str | os.PathLike[str], config: RegistryConfig | None = None) -> None:
-    """Take a project off the list; nothing happens when it is not there.
-
-    Raises:
-        ConfigError: When the list is refused or cannot be written.
-    """
+    """Take a project off the list; nothing happens when it is not there. Raises ``ConfigError``."""
     line = os.fsencode(real_path(root))
     _list(trust_file(config)).change(lambda lines: _roots(lines) - {line})
 
@@ -126,11 +114,7 @@ class Approval:
     version: str
 
     def to_line(self) -> bytes:
-        """As the file has it.
-
-        Raises:
-            ConfigError: A part of it cannot be written on a line.
-        """
+        """As the file has it. Raises ``ConfigError`` when a part of it cannot be written on a line."""
         parts = (self.version, self.skill, self.subject)
         if not _DIGEST.fullmatch(self.version) or any(not part or not part.isprintable() for part in parts):
             raise ConfigError(f"{self.subject!r} of skill {self.skill!r} cannot be kept: its name is unprintable.")
@@ -140,11 +124,7 @@ class Approval:
 class ApprovedSkills:
     """The owner's approvals.
 
-    Args:
-        path: The file; None for the one in the user's settings.
-
-    Raises:
-        ConfigError: ``path`` is None and the process has no home and no settings folder.
+    Raises ``ConfigError`` when ``path`` is None and the process has no home and no settings folder.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -153,8 +133,7 @@ class ApprovedSkills:
     def read(self) -> frozenset[Approval]:
         """Everything on the list; empty when there is none.
 
-        Raises:
-            ConfigError: The list is refused or cannot be read; then nothing is approved.
+        Raises ``ConfigError`` when the list is refused or cannot be read; then nothing is approved.
         """
         try:
             lines = self._file.read()
@@ -167,8 +146,7 @@ class ApprovedSkills:
     def add(self, approvals: Iterable[Approval]) -> None:
         """Put approvals on the list; earlier ones of the same subjects in other versions go.
 
-        Raises:
-            ConfigError: One cannot be kept, or the list is refused or cannot be written.
+        Raises ``ConfigError`` when one cannot be kept, or the list is refused or cannot be written.
         """
         added = list(approvals)
         lines = frozenset(approval.to_line() for approval in added)
@@ -180,14 +158,7 @@ class ApprovedSkills:
         self._file.change(wanted)
 
     def remove(self, skill: str) -> int:
-        """Take everything of a skill off the list.
-
-        Returns:
-            How many lines it were.
-
-        Raises:
-            ConfigError: The list is refused or cannot be written.
-        """
+        """Take everything of a skill off the list. Returns how many lines it were. Raises ``ConfigError``."""
         gone: list[bytes] = []
 
         def wanted(before: frozenset[bytes]) -> frozenset[bytes]:
@@ -199,11 +170,7 @@ class ApprovedSkills:
 
 
 def approvals_file(config: RegistryConfig | None = None) -> Path:
-    """The path of the list.
-
-    Raises:
-        ConfigError: When the process has no home and no settings folder.
-    """
+    """The path of the list. Raises ``ConfigError`` when the process has no home and no settings folder."""
     return settings_file(config or RegistryConfig(), APPROVALS_FILE, "approvals")
 
 
@@ -226,12 +193,7 @@ _MAX_BYTES = 1 << 20  # some ten thousand lines
 
 
 class OwnerFile:
-    """Lines of bytes in a file of the user's settings.
-
-    Args:
-        path: Where it is; it need not exist.
-        what: What it lists, for sentences: ``trusted projects``.
-    """
+    """Lines of bytes in a file of the user's settings."""
 
     def __init__(self, path: Path, what: str) -> None:
         self.path = path
@@ -240,10 +202,8 @@ class OwnerFile:
     def read(self) -> frozenset[bytes]:
         """The lines, without spaces at their ends.
 
-        Raises:
-            FileNotFoundError: There is no list.
-            ConfigError: It is not the user's own, others can write it or its folder, or it is too large.
-            OSError: It cannot be read.
+        Raises ``FileNotFoundError`` when there is no list, ``ConfigError`` when it is not the user's own, others can
+        write it or its folder, or it is too large, and ``OSError`` when it cannot be read.
         """
         folder = os.open(self.path.parent, os.O_RDONLY | O_CLOEXEC | O_DIRECTORY)
         try:
@@ -271,8 +231,7 @@ class OwnerFile:
     def change(self, wanted: Callable[[frozenset[bytes]], frozenset[bytes]]) -> None:
         """Replace the lines by what ``wanted`` makes of them, with a lock, so that no other change is lost.
 
-        Raises:
-            ConfigError: The list is refused, would be too large, or cannot be written.
+        Raises ``ConfigError`` when the list is refused, would be too large, or cannot be written.
         """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -293,11 +252,7 @@ class OwnerFile:
         content = b"".join(line + b"\n" for line in sorted(lines))
         if len(content) > _MAX_BYTES:
             raise ConfigError(f"The list of {self._what} {shown(str(self.path))} is full. Take lines off it first.")
-        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        aside.replace(self.path)
+        write_whole(self.path, content, mode=0o600)
 
 
 @contextmanager

@@ -26,10 +26,6 @@ def is_link_error(error: OSError) -> bool:
 def open_real(path: str, flags: int) -> int:
     """Open a file by its real path; no part of it may be a link.
 
-    Args:
-        path: What ``real_path`` returned.
-        flags: As for ``os.open``.
-
     Returns:
         A file descriptor.
 
@@ -53,12 +49,8 @@ def open_real(path: str, flags: int) -> int:
 def skill_file_opener(permits: Permits | None) -> Callable[[str | os.PathLike[str], int], int]:
     """How a SKILL.md is opened: a link inside its skill is followed, any other is not.
 
-    Args:
-        permits: Asked about the real folder of the skill; None when it may be anywhere.
-
-    Returns:
-        An opener for ``format.read_text`` and the like. It raises ParseError for a link that leaves the skill and a
-        folder that is not permitted (any more), else OSError as ``os.open``.
+    Returns an opener for ``format.read_text`` and the like. It raises ParseError for a link that leaves the skill and a
+    folder that is not permitted (any more), else OSError as ``os.open``.
     """
 
     def open_skill_file(location: str | os.PathLike[str], flags: int) -> int:
@@ -109,10 +101,8 @@ def is_inside(path: str, folder: str) -> bool:
 def real_path(path: str | os.PathLike[str]) -> str:
     """The absolute path without links, existing or not.
 
-    ``os.path.realpath`` of Python 3.11 fails when a link turns into something else while it is followed.
-
-    Raises:
-        CatalogError: A link on the way changes all the time.
+    ``os.path.realpath`` of Python 3.11 fails when a link turns into something else while it is followed. Raises
+    ``CatalogError`` when a link on the way changes all the time.
     """
     for _ in range(_TRIES):
         try:
@@ -158,11 +148,8 @@ def is_settled(status: os.stat_result, read_at_ns: int) -> bool:
     """Whether a later change is sure to give another stamp.
 
     A file that is changed twice within one tick of the file system's clock can have the same stamp both times, so
-    what was read that soon after its last change must be read again (git calls such entries racy).
-
-    Args:
-        status: The stat from before reading.
-        read_at_ns: Wall clock before reading, in nanoseconds.
+    what was read that soon after its last change must be read again (git calls such entries racy). ``read_at_ns`` is
+    the wall clock from before reading.
     """
     changed = status.st_ctime_ns
     window = _COARSE_WINDOW_NS if changed % _SECOND == 0 else _FINE_WINDOW_NS

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from adk_skills_agent.cli.output import safe
+from adk_skills_agent.cli.output import print_aligned, safe, share
 from adk_skills_agent.cli.sources import a_path, cluster_options, json_option, needs_of
 from adk_skills_agent.evals.skillsbench.results import BenchResult
 from adk_skills_agent.evals.statistics import interval_text, signed, verdict_text
@@ -140,76 +140,34 @@ def command() -> None:
 @json_option
 def skillsbench(
     tasks_dir: Path,
-    containing: str,
     agent: str,
-    model: str,
     arms: tuple[str, ...],
-    trials: int,
-    parallel: int | None,
     cluster: str | None,
     trial_cpus: float,
     trial_memory: int,
     trial_gpus: float,
     labels: tuple[str, ...],
-    timeout: float | None,
-    sandbox: str,
-    rebuild: bool,
-    build_only: bool,
-    prune_interval: int,
-    skip_tests: bool,
     self_test: bool,
     agent_network: str,
     verifier_network: str,
-    wheels: Path | None,
-    out: Path,
-    resume: bool,
-    cache_dir: Path | None,
-    base_images: tuple[str, ...],
-    bases: str,
-    build_network: str | None,
-    build_arguments: tuple[str, ...],
-    ca_certificates: Path | None,
-    as_json: bool,
+    **others: Any,
 ) -> None:
     """Run SkillsBench tasks with and without their skills, each graded by its own tests."""
     from adk_skills_agent.cli.bench_run import Options, run
 
     agents = ("oracle", "nop") if self_test else (agent,)
-    raise click.exceptions.Exit(
-        run(
-            Options(
-                tasks_dir=tasks_dir.expanduser(),
-                containing=containing,
-                agents=agents,
-                model=model,
-                arms=tuple(dict.fromkeys(arms))
-                or (("with-skill",) if "adk" not in agents else ("no-skill", "with-skill")),
-                trials=trials,
-                parallel=parallel,
-                timeout=timeout,
-                sandbox=sandbox,
-                rebuild=rebuild,
-                build_only=build_only,
-                prune_interval=prune_interval,
-                skip_tests=skip_tests,
-                self_test=self_test,
-                agent_network=agent_network == "on",
-                verifier_network=verifier_network == "on",
-                wheels=wheels,
-                out=out,
-                resume=resume,
-                cache_dir=cache_dir,
-                base_images=base_images,
-                bases=bases,
-                build_network=build_network,
-                build_arguments=build_arguments,
-                ca_certificates=ca_certificates,
-                cluster=cluster,
-                needs=needs_of(trial_cpus, trial_memory, trial_gpus, labels) if cluster is not None else None,
-                as_json=as_json,
-            )
-        )
+    options = Options(
+        tasks_dir=tasks_dir.expanduser(),
+        agents=agents,
+        arms=tuple(dict.fromkeys(arms)) or (("with-skill",) if "adk" not in agents else ("no-skill", "with-skill")),
+        self_test=self_test,
+        agent_network=agent_network == "on",
+        verifier_network=verifier_network == "on",
+        cluster=cluster,
+        needs=needs_of(trial_cpus, trial_memory, trial_gpus, labels) if cluster is not None else None,
+        **others,
     )
+    raise click.exceptions.Exit(run(options))
 
 
 # What a benchmark run prints for a person: a line for each trial, tables at the end (S0-139).
@@ -220,12 +178,7 @@ _SAID = {True: "PASS", False: "FAIL", None: "ERROR"}
 def trial_line(number: int, planned: int, result: BenchResult, row: Mapping[str, Any], *, alone: bool) -> str:
     """``[i/n] name PASS/FAIL (skills, secs | error)``.
 
-    Args:
-        number: How many are done.
-        planned: Of how many.
-        result: The trial's.
-        row: The same with all fields.
-        alone: Whether there is one arm only, which need not be named.
+    With ``alone`` there is one arm only, which need not be named.
     """
     which = "" if alone else f" {result.arm}"
     partial = f" {result.reward:g}" if result.reward is not None and 0 < result.reward < 1 else ""
@@ -249,18 +202,14 @@ def print_builds(builds: Mapping[str, Any]) -> None:
 
 
 def print_summary(content: Mapping[str, Any]) -> None:
-    """Print what a person wants to know after a run.
-
-    Args:
-        content: What ``--json`` prints.
-    """
+    """Print what a person wants to know after a run."""
     head = ("agent", "arm", "tasks", "trials", "not measured", "score", "mean reward", "skill used", "time")
     print()
-    _table([head, *(_cells(side)[:9] for side in content["arms"])])
+    print_aligned([head, *(_cells(side)[:9] for side in content["arms"])])
     if len(content["domains"]) > len(content["arms"]):
         print()
         rows = [(safe(side["domain"]), *_cells(side)) for side in content["domains"]]
-        _table([("domain", *head), *rows])
+        print_aligned([("domain", *head), *rows])
     print()
     for lift in content["lift"]:
         interval = interval_text(lift["low"], lift["high"], lift["no_interval"], signed)
@@ -294,18 +243,8 @@ def _cells(side: Mapping[str, Any]) -> tuple[str, ...]:
         str(side["tasks"]),
         str(side["trials"]),
         str(side["errors"]),
-        _share(side["pass_rate"]),
+        share(side["pass_rate"]),
         "-" if side["mean_reward"] is None else f"{side['mean_reward']:.3f}",
-        _share(side["skill_used"]),
+        share(side["skill_used"]),
         "-" if side["mean_seconds"] is None else f"{side['mean_seconds']:.1f} s",
     )
-
-
-def _table(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"

@@ -19,13 +19,13 @@ from adk_skills_agent.cli.bench import print_builds, print_summary, trial_line
 from adk_skills_agent.cli.output import print_json, safe
 from adk_skills_agent.cli.terminal import run_interruptible
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.row_file import RowFile
+from adk_skills_agent.evals.row_file import RowFile, Stopped
 from adk_skills_agent.evals.skillsbench.agents import ADK
 from adk_skills_agent.evals.skillsbench.bench_summary import self_test_problems, summarise
 from adk_skills_agent.evals.skillsbench.environment import BuildError, Images, TaskSandbox
 from adk_skills_agent.evals.skillsbench.places import NodeBuilds, Place, bench_job, without_those_that_cannot_run
 from adk_skills_agent.evals.skillsbench.results import BenchResult, RunState, row_file
-from adk_skills_agent.evals.skillsbench.runner import OUTAGE, build_all, make_plan, run_bench
+from adk_skills_agent.evals.skillsbench.runner import build_all, make_plan, run_bench
 from adk_skills_agent.evals.skillsbench.task import Task, read_tasks
 from adk_skills_agent.evals.skillsbench.trial import SELF_GEN, WITH_SKILL, BenchSettings, BenchTrial, run_trial
 
@@ -295,7 +295,7 @@ def _content(
 
 
 def _exit_code(state: RunState, options: Options, content: Mapping[str, Any]) -> int:
-    if state.stopped == OUTAGE:
+    if state.stopped is Stopped.OUTAGE:
         last = state.unmeasured[-1].error or ""
         print(f"adk-skills: stopped: the model cannot be used: {safe(last)}. --resume continues", file=sys.stderr)
         return NOT_MEASURED

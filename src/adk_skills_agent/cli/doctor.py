@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-from adk_skills_agent.cli.output import Progress, print_json, safe
+from adk_skills_agent.cli.output import Progress, isolation_as_json, print_json, safe
 from adk_skills_agent.cli.sources import json_option
 from adk_skills_agent.errors import ConfigError, SkillsError
 from adk_skills_agent.platforms import SystemSupport, require_posix, system_support
@@ -237,7 +237,6 @@ class LevelCheck:
     """One level on this machine.
 
     Attributes:
-        level: Its name.
         reason: Why it does not work here; None when it does.
         fix: The one command that would make it work, when one is known.
         enforced: Concern to mechanism under the default policy; empty when it does not work.
@@ -256,8 +255,6 @@ class Diagnosis:
     """Everything about this machine.
 
     Attributes:
-        versions: Name to version of what matters.
-        machine: Facts of the kernel, the user and programs.
         levels: Strongest first.
         chosen: The one scripts get; None when not even a trial run at the weakest works.
         least: The default policy's ``min_isolation``.
@@ -364,8 +361,7 @@ class Diagnosis:
 def diagnose() -> Diagnosis:
     """Find out everything; runs each level, which takes some tenths of a second, and the place scripts are sent to.
 
-    Raises:
-        ConfigError: The environment or a file names a sandbox that does not exist.
+    Raises ``ConfigError`` when the environment or a file names a sandbox that does not exist.
     """
     policy = SandboxPolicy()
     levels = local_levels()
@@ -449,7 +445,6 @@ class ServeCheck:
     """One thing a server needs.
 
     Attributes:
-        name: What it is about.
         holds: False when strangers must not be let in; None when they may, and something is weaker than it could be.
         found: What was seen.
         change: What to do about it; None when nothing is to be done.
@@ -551,7 +546,6 @@ class SandboxCheck:
     """One sandbox.
 
     Attributes:
-        name: As it was chosen.
         facts: What its backend says of itself, by name.
         report: What held in a trial run; None when there was none.
         problem: Why it does not run scripts under the default policy, with what to do; None when it does.
@@ -570,16 +564,7 @@ class SandboxCheck:
             "works": self.problem is None,
             "problem": self.problem,
             "facts": dict(self.facts),
-            "isolation": None
-            if report is None
-            else {
-                "level": report.level.value,
-                "enforced": dict(report.enforced),
-                "degraded": list(report.degraded),
-                "reasons": list(report.reasons),
-                "maker": report.maker,
-                **({"node": report.node} if report.node else {}),
-            },
+            "isolation": None if report is None else isolation_as_json(report) | {"maker": report.maker},
         }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from adk_skills_agent.cli.output import print_diagnostics, print_json, safe
+from adk_skills_agent.cli.output import print_aligned, print_diagnostics, print_json, safe, share
 from adk_skills_agent.cli.sources import a_path, cluster_options, json_option, needs_of
 from adk_skills_agent.cli.terminal import unprotected
 from adk_skills_agent.errors import ConfigError, EvalFileError
@@ -291,15 +291,7 @@ def _check_pairs(prepared: Prepared, pairs: list[Pair]) -> None:
 
 
 def _print_plan(prepared: Prepared, runs: int, pairs: int | None, samples: int, *, as_json: bool) -> None:
-    """Print what would be run.
-
-    Args:
-        prepared: The plan.
-        runs: Repetitions.
-        pairs: How many blind comparisons there are; None without.
-        samples: How often the judge is asked each question.
-        as_json: Whether as JSON.
-    """
+    """Print what would be run."""
     arms = [arm.name for arm in prepared.arms]
     questions = 2 * samples * (pairs or 0)
     if as_json:
@@ -342,12 +334,7 @@ def _print_plan(prepared: Prepared, runs: int, pairs: int | None, samples: int, 
 
 
 class Progress:
-    """Shows a run.
-
-    Args:
-        state: The run.
-        baseline: The arm without the skill, whose runs are not expected to pass; empty without one.
-    """
+    """Shows a run."""
 
     def __init__(self, state: RunState, baseline: str = "") -> None:
         self._baseline = baseline
@@ -435,23 +422,11 @@ def _line(result: TrialResult, baseline: str) -> str:
 
 
 def print_summary(summary: Summary, content: Mapping[str, Any], written: Sequence[Path]) -> None:
-    """Print what a person wants to know after a run.
-
-    Args:
-        summary: Of the results.
-        content: Of ``benchmark.json``.
-        written: The files of the run.
-    """
+    """Print what a person wants to know after a run."""
     metrics = [name for name in _COLUMNS if any(name in result.scores for result in _of_main_arm(summary))]
     rows = [("case", *summary.arms, *(_COLUMNS[name] for name in metrics), "time", "tokens")]
     rows += [_row(summary, case.id, metrics) for case in summary.cases]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            f"{row[0]:<{widths[0]}}",
-            *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)),
-        ]
-        print("  ".join(cells).rstrip())
+    print_aligned(rows, range(1, len(rows[0])))
     print()
     _print_failures(summary, written)
     ours = content["adk_skills"]
@@ -467,7 +442,7 @@ def print_summary(summary: Summary, content: Mapping[str, Any], written: Sequenc
         print(_blind_line(one))
     for arm, counts in ours["trigger"].items():
         total = counts["total"]
-        print(f"triggering in {safe(arm)}: precision {_share(total['precision'])}, recall {_share(total['recall'])}")
+        print(f"triggering in {safe(arm)}: precision {share(total['precision'])}, recall {share(total['recall'])}")
     cost = ours["cost_usd"]["total"]
     if cost:
         print(f"cost: ${cost:.4f}")
@@ -573,10 +548,6 @@ def _passed(cell: CaseInArm | None) -> str:
         return "-"
     errors = cell.planned - len(cell.measured)
     return f"{cell.passed}/{len(cell.measured)}" + (f" ({errors} missing)" if errors else "")
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
 
 
 # ``adk-skills report``: the results of an evaluation or a benchmark as one page to look at.

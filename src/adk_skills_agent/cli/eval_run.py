@@ -20,8 +20,9 @@ from adk_skills_agent.evals.blind.run import NAME as COMPARISONS
 from adk_skills_agent.evals.blind.run import BlindState, Comparisons, run_comparisons
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, json_of, write_outputs, write_workspace
 from adk_skills_agent.evals.report import write_report
+from adk_skills_agent.evals.row_file import Stopped
 from adk_skills_agent.evals.run.result import Ledger
-from adk_skills_agent.evals.run.schedule import RunState, Stopped, run_trials
+from adk_skills_agent.evals.run.schedule import RunState, run_trials
 from adk_skills_agent.evals.run.settings import ModelNames, check_budget, settings_of
 from adk_skills_agent.evals.run.trial import TrialSettings
 from adk_skills_agent.evals.summary import Summary, baseline_of, summarise
@@ -62,19 +63,7 @@ class Options:
 
 
 def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None = None) -> int:
-    """Run what is prepared, keep and print the results.
-
-    Args:
-        prepared: The plan.
-        options: Of the command line.
-        pairs: What is compared blind; None for no such comparison.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        ConfigError: A model, a price or the folder of the results cannot be used.
-    """
+    """Run what is prepared, keep and print the results. Returns the exit code. Raises ``ConfigError``."""
     # What they log of a request that fails is in the row of its trial; here it would bury what is said.
     for name in ("google_adk", "google_genai"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

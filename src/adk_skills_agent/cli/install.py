@@ -141,9 +141,8 @@ def agree(
 ) -> None:
     """Show the page, and go on only with a person's word or a flag that stands for it.
 
-    Raises:
-        SourceError: The scan found what stops, and that was not accepted.
-        ConfigError: Nobody can be asked.
+    Raises ``SourceError`` when the scan found what stops, and that was not accepted, or ``ConfigError`` when nobody can
+    be asked.
     """
     if not quiet:
         for page in pages:

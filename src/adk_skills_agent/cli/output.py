@@ -6,16 +6,17 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from adk_skills_agent.cli.terminal import VisibleBytes, unprotected, visible
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format.models import Diagnostic, Severity
+from adk_skills_agent.platforms import write_whole
 
 if TYPE_CHECKING:
-    from adk_skills_agent.sandbox import OutputEvent, ResourceSample
+    from adk_skills_agent.sandbox import IsolationReport, OutputEvent, ResourceSample
 
 
 def print_json(value: object) -> None:
@@ -23,6 +24,17 @@ def print_json(value: object) -> None:
     import json
 
     print(json.dumps(value, indent=2))
+
+
+def isolation_as_json(report: IsolationReport) -> dict[str, object]:
+    """The isolation of a run, for programs."""
+    return {
+        "level": report.level.value,
+        "enforced": dict(report.enforced),
+        "degraded": list(report.degraded),
+        "reasons": list(report.reasons),
+        **({"node": report.node} if report.node else {}),
+    }
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -53,30 +65,40 @@ def print_columns(rows: Iterable[Sequence[str]]) -> None:
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], below: Sequence[Sequence[str]] = ()) -> None:
     """A table with headings, columns aligned, numbers to the right; nothing is cut.
 
-    Args:
-        headings: One for each column.
-        rows: The cells.
-        below: For each row, lines of text below it: wrapped on a terminal, whole elsewhere.
+    ``below`` has lines of text for below each row: wrapped on a terminal, whole elsewhere.
     """
     table = [tuple(safe(cell) for cell in row) for row in rows]
-    widths = [max([len(heading), *(len(row[at]) for row in table)]) for at, heading in enumerate(headings)]
-    numbers = [all(row[at].replace(",", "").isdigit() for row in table) for at in range(len(headings))]
-
-    def line(cells: Sequence[str]) -> str:
-        aligned = (
-            f"{cell:>{wide}}" if number else f"{cell:<{wide}}"
-            for cell, wide, number in zip(cells, widths, numbers, strict=True)
-        )
-        return "  ".join(aligned).rstrip()
-
+    numbers = [at for at in range(len(headings)) if all(row[at].replace(",", "").isdigit() for row in table)]
+    heading, *aligned = _aligned([headings, *table], numbers)
+    width = max(len(row[0]) for row in (headings, *table))
     styled = has_colour(sys.stdout)
-    lines = [_styled(line(headings), _DIM, styled)] if table else []
-    for at, row in enumerate(table):
-        first, rest = line(row)[: widths[0]], line(row)[widths[0] :]
-        lines.append(_styled(first, _BOLD, styled) + rest)
+    lines = [_styled(heading, _DIM, styled)] if table else []
+    for at, line in enumerate(aligned):
+        lines.append(_styled(line[:width], _BOLD, styled) + line[width:])
         for text in below[at] if below else ():
             lines += [f"    {part}" for part in _wrapped(safe(text))]
     _print_lines(lines, styled=styled)
+
+
+def print_aligned(rows: Sequence[Sequence[str]], right: range = range(0)) -> None:
+    """A plain table of cells that are safe already, the columns of ``right`` to the right; nothing is cut."""
+    print("\n".join(_aligned(rows, right)))
+
+
+def _aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            f"{cell:>{wide}}" if at in right else f"{cell:<{wide}}"
+            for at, (cell, wide) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def share(value: float | None) -> str:
+    """A share in percent, or a dash."""
+    return "-" if value is None else f"{value:.1%}"
 
 
 def _wrapped(text: str) -> list[str]:
@@ -112,12 +134,7 @@ def _print_lines(lines: Sequence[str], *, styled: bool) -> None:
 
 
 class Progress:
-    """How far a piece of work is, on one line of a terminal's stderr, from its first second on; gone at the end.
-
-    Args:
-        doing: What is done, as in ``checking``.
-        total: How many things there are; None when nobody knows yet.
-    """
+    """How far a piece of work is, on one line of a terminal's stderr, from its first second on; gone at the end."""
 
     def __init__(self, doing: str, total: int | None = None) -> None:
         self._doing = doing
@@ -136,11 +153,7 @@ class Progress:
             print(_ERASE, end="", file=unprotected(sys.stderr), flush=True)
 
     def step(self, name: str) -> None:
-        """The next thing is begun.
-
-        Args:
-            name: What it is called; shown as far as it fits.
-        """
+        """The next thing is begun."""
         now = time.monotonic()
         if self._possible and now >= self._next:
             self._next = now + _PROGRESS_EVERY_SECONDS
@@ -226,11 +239,7 @@ def safe(text: str) -> str:
 
 
 def check_output_folder(folder: Path) -> None:
-    """Find out before anything runs whether files can be put there.
-
-    Raises:
-        ConfigError: It is no folder, or cannot be made or written.
-    """
+    """Find out before anything runs whether files can be put there. Raises ``ConfigError``."""
     nearest = folder
     while not os.path.lexists(nearest) and nearest != nearest.parent:
         nearest = nearest.parent
@@ -243,17 +252,8 @@ def check_output_folder(folder: Path) -> None:
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
     """Write each file below ``folder``, aside first and then renamed; never through a link that leads out of it.
 
-    A file that cannot be written is said on stderr and left out of the result.
-
-    Args:
-        folder: Made when it does not exist and there is something to write.
-        files: Relative path to content.
-
-    Returns:
-        The paths written, in order.
+    A file that cannot be written is said on stderr and left out of the result. Returns the paths written, in order.
     """
-    from adk_skills_agent.evals.row_file import write_whole
-
     written = []
     for name, content in files.items():
         target = folder / name
@@ -276,11 +276,7 @@ class LiveOutput:
     """Writes a script's output, on a terminal so that it cannot command it; below it, there, what the script uses.
 
     The line is on stderr, is never drawn over an unfinished line of the script, and is erased before anything else is
-    written.
-
-    Args:
-        status: Show the line where stderr is a terminal that can erase one.
-        raw: Write the script's bytes as they are to a terminal, too.
+    written. ``raw`` writes the script's bytes as they are to a terminal, too.
     """
 
     def __init__(self, *, status: bool, raw: bool = False) -> None:

@@ -88,8 +88,7 @@ def needs_command(
 def needs_here(skill: Skill, python: str | None = None) -> Needs:
     """The needs of a skill; the packages of the environment that was prepared for it are present.
 
-    Raises:
-        SkillsError: The SKILL.md cannot be read.
+    Raises ``SkillsError`` when the SKILL.md cannot be read.
     """
     from adk_skills_agent.packages import Dependencies, SkillEnvironments, read_needs
 
@@ -335,11 +334,7 @@ def _size(size: int) -> str:
 
 
 def _confirm(lock: Lock, dependencies: Dependencies, python: str | None, *, yes: bool) -> None:
-    """Nobody fetches gigabytes by mistake.
-
-    Raises:
-        ConfigError: There is nobody to ask.
-    """
+    """Nobody fetches gigabytes by mistake. Raises ``ConfigError`` when there is nobody to ask."""
     from adk_skills_agent.packages import SkillEnvironments, find_environment
 
     if yes or lock.download_bytes <= LARGE_BYTES:
@@ -357,7 +352,7 @@ def _make(
     lock: Lock, dependencies: Dependencies, python: str | None, place: Path | None, what: str, *, as_json: bool
 ) -> None:
     from adk_skills_agent.packages import SkillEnvironments, prepare
-    from adk_skills_agent.packages.skill_environments import write_lock
+    from adk_skills_agent.packages.lock import write_lock
 
     cache, shared = SkillEnvironments(dependencies).cache, dependencies.shared
     environment = shared.fetch(lock, cache=cache, python=python, what=what) if shared is not None else None

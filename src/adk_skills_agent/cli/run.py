@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adk_skills_agent.cli.output import LiveOutput, check_output_folder, for_command_line, print_json, safe, write_files
+from adk_skills_agent.cli.output import (
+    LiveOutput,
+    check_output_folder,
+    for_command_line,
+    isolation_as_json,
+    print_json,
+    safe,
+    write_files,
+)
 from adk_skills_agent.cli.sources import (
     a_path,
     complete_script,
@@ -194,7 +202,7 @@ def command(
                 "duration_ms": round(outcome.result.wall_ms),
                 "written": written,
                 "sandbox": chosen.name,
-                "isolation": _isolation(outcome),
+                "isolation": isolation_as_json(outcome.result.isolation),
             }
         )
     else:
@@ -320,17 +328,6 @@ def _input(path: Path) -> InputFile:
     if not path.is_file():
         raise ConfigError(f"No such input file: {safe(str(path))}.")
     return InputFile(path.name, path.read_bytes())
-
-
-def _isolation(outcome: ScriptOutcome) -> dict[str, object]:
-    report = outcome.result.isolation
-    return {
-        "level": report.level.value,
-        "enforced": dict(report.enforced),
-        "degraded": list(report.degraded),
-        "reasons": list(report.reasons),
-        **({"node": report.node} if report.node else {}),
-    }
 
 
 def _report(outcome: ScriptOutcome, written: list[str], *, quiet: bool) -> None:

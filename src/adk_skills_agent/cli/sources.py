@@ -118,11 +118,7 @@ skill_argument = click.argument("skill", shell_complete=complete_skill)
 
 
 def open_registry(dirs: Sequence[Path], *, trust_project: bool = False) -> SkillsRegistry:
-    """The registry a command works on.
-
-    Raises:
-        ConfigError: A folder that was named does not exist.
-    """
+    """The registry a command works on. Raises ``ConfigError`` when a folder that was named does not exist."""
     from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
 
     registry = SkillsRegistry(RegistryConfig(trust=True) if trust_project else None)
@@ -142,8 +138,7 @@ def open_registry(dirs: Sequence[Path], *, trust_project: bool = False) -> Skill
 def open_skill(name: str, dirs: Sequence[Path], *, trust_project: bool = False) -> Skill:
     """The skill a command is about: a path to its folder (or SKILL.md), or a name from the registry.
 
-    Raises:
-        SkillNotFound: Nothing of that name; the sentence has the nearest names.
+    Raises ``SkillNotFound`` when nothing of that name; the sentence has the nearest names.
     """
     from adk_skills_agent.format import find_skill_md
 

@@ -26,9 +26,7 @@ _NOT_PLAIN = re.compile("[^ -~]")
 def visible(text: str, stay: str = _STAY) -> str:
     r"""The text with each character that a terminal obeys, or that reorders others, as ``\x1b`` or ``\u202e``.
 
-    Args:
-        text: Anything; bytes that are no UTF-8 may be lone surrogates in it.
-        stay: Control characters that stay.
+    Control characters in ``stay`` stay.
     """
 
     def shown(found: re.Match[str]) -> str:
@@ -46,9 +44,6 @@ class VisibleBytes:
     """A script's output for a terminal, in pieces: :func:`visible`, wherever a sequence or a character is cut.
 
     Line breaks, tabs and the carriage returns of progress bars stay.
-
-    Args:
-        encoding: The terminal's; what it cannot show is escaped.
     """
 
     def __init__(self, encoding: str) -> None:
@@ -96,8 +91,7 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasa
 def run_interruptible(work: Coroutine[Any, Any, Result]) -> Result:
     """``asyncio.run``, but SIGTERM and SIGHUP cancel the work instead of ending the program on the spot.
 
-    Raises:
-        Exit: A signal ended it; the exit code is 128 and the signal's number, as shells have it.
+    Raises ``Exit`` when a signal ended it; the exit code is 128 and the signal's number, as shells have it.
     """
     import asyncio
 

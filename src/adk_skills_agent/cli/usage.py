@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from adk_skills_agent.cli.output import print_json, safe
+from adk_skills_agent.cli.output import print_aligned, print_json, safe
 from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.errors import ConfigError
 
@@ -133,11 +133,7 @@ def _print_table(figures: Sequence[SkillFigures]) -> None:
         )
         for one in figures
     ]
-    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    for row in (heads, *rows):
-        cells = [f"{row[0]:<{widths[0]}}"]
-        cells += [f"{cell:>{width}}" for cell, width in zip(row[1:-1], widths[1:-1], strict=True)]
-        print("  ".join([*cells, row[-1]]).rstrip())
+    print_aligned([heads, *rows], range(1, len(heads) - 1))
 
 
 def _print_notes(reading: Reading) -> None:
@@ -159,13 +155,9 @@ class SkillFigures:
     """What happened with one skill.
 
     Attributes:
-        name: The skill.
         activations: How often it came into force; loading it again while it is active does not count.
         drops: How often it was released, by reason.
-        reads: How many of its files were read.
-        runs: How many of its scripts were started.
         failures: What failed (runs, reads, activations), by reason.
-        failed_runs: How many runs failed.
         seconds: Wall time of each run.
         tokens: Estimated tokens of its instructions at the last activation.
         tokens_total: Summed over its activations.
@@ -227,9 +219,7 @@ UNKNOWN = "(unknown)"
 def figures_of(events: Iterable[Mapping[str, Any]], kinds: Counter[str] | None = None) -> list[SkillFigures]:
     """One row for each skill, the most used first; what was asked of skills that do not exist is one row, the last.
 
-    Args:
-        events: As :func:`~adk_skills_agent.cli.usage.read_events` gives them.
-        kinds: Counts the events by their names, also those that are about no skill.
+    ``kinds`` counts the events by their names, also those that are about no skill.
     """
     skills: dict[str, SkillFigures] = {}
     for event in events:
@@ -323,25 +313,12 @@ def _rounded(value: float | None) -> float | None:
 
 # Reading audit logs back: every line that is an event, and a note of every line that is not.
 
-EVENTS = frozenset(
-    {
-        "SkillDiscovered",
-        "SkillActivated",
-        "SkillDropped",
-        "ResourceRead",
-        "ScriptStarted",
-        "ScriptFinished",
-        "CommandStarted",
-        "CommandFinished",
-        "ScriptOutput",
-        "HostRefused",
-        "FileReceived",
-        "WorkspaceStored",
-        "ApprovalRequested",
-        "ApprovalDecided",
-        "GuardTripped",
-    }
+_EVENT_NAMES = (
+    "SkillDiscovered SkillActivated SkillDropped ResourceRead ScriptStarted ScriptFinished CommandStarted "
+    "CommandFinished ScriptOutput HostRefused FileReceived WorkspaceStored ApprovalRequested ApprovalDecided "
+    "GuardTripped"
 )
+EVENTS = frozenset(_EVENT_NAMES.split())
 LOST = "EventsLost"
 MAX_LINE_BYTES = 1 << 20
 """No event is longer; what is, is no log of ours, and is not read into memory."""
@@ -358,10 +335,7 @@ class Reading:
         files: The files, oldest first.
         events: How many events were in them, within the time asked for.
         lost: How many events the log itself says are missing.
-        skipped: How many lines were no events.
         notes: Place and reason of the first of these.
-        first: The earliest event's time, or None.
-        last: The latest event's time, or None.
     """
 
     files: list[Path] = field(default_factory=list)
@@ -382,8 +356,7 @@ class Reading:
 def log_files(logs: Sequence[Path]) -> list[Path]:
     """The logs and what was rotated out of them (``LOG.1``, ``LOG.2``...), each once, oldest first.
 
-    Raises:
-        ConfigError: One does not exist.
+    Raises ``ConfigError`` when one does not exist.
     """
     found: dict[Path, None] = {}
     for log in logs:
@@ -404,16 +377,7 @@ def log_files(logs: Sequence[Path]) -> list[Path]:
 
 
 def read_events(files: Sequence[Path], reading: Reading, since: datetime | None = None) -> Iterator[dict[str, Any]]:
-    """The events of the files, in their order.
-
-    Args:
-        files: As :func:`log_files` gives them.
-        reading: Filled in on the way.
-        since: Earlier events are passed over.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
+    """The events of the files, in their order. Raises ``OSError`` when a file cannot be read."""
     for path in files:
         reading.files.append(path)
         for number, line in _lines(path):

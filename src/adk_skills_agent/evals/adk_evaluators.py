@@ -20,15 +20,11 @@ from google.adk.evaluation.metric_evaluator_registry import (
 )
 
 from adk_skills_agent.evals import adk_metrics
-from adk_skills_agent.evals.metrics.registry import METRICS
+from adk_skills_agent.evals.metrics.registry import JUDGED, METRICS
 
 
 class SkillMetricEvaluator(Evaluator):
-    """One of our metrics; each has a subclass.
-
-    Args:
-        eval_metric: Threshold and options, as the eval config's ``criteria`` have them.
-    """
+    """One of our metrics; each has a subclass."""
 
     criterion_type: ClassVar[type[BaseCriterion]] = BaseCriterion
     metric_name: ClassVar[str]
@@ -40,86 +36,30 @@ class SkillMetricEvaluator(Evaluator):
         self,
         actual_invocations: list[Invocation],
         expected_invocations: list[Invocation] | None = None,
-        conversation_scenario: ConversationScenario | None = None,  # noqa: ARG002  # google-adk's signature
+        conversation_scenario: ConversationScenario | None = None,
     ) -> EvaluationResult | Awaitable[EvaluationResult]:
         """Score what google-adk recorded."""
+        if self.metric_name == JUDGED:
+            return adk_metrics.instruction_adherence_score(
+                self.eval_metric, actual_invocations, expected_invocations, conversation_scenario
+            )
         return adk_metrics.score_invocations(
             self.metric_name, self.eval_metric, actual_invocations, expected_invocations
         )
 
 
-class ToolInvocationEvaluator(SkillMetricEvaluator):
-    """``tool_invocation_score``."""
-
-    metric_name = "tool_invocation_score"
-
-
-class ToolArgsEvaluator(SkillMetricEvaluator):
-    """``tool_args_score``."""
-
-    metric_name = "tool_args_score"
+def _evaluator(name: str) -> type[SkillMetricEvaluator]:
+    kind = "".join(word.capitalize() for word in name.removesuffix("_score").split("_"))
+    return type(f"{kind}Evaluator", (SkillMetricEvaluator,), {"metric_name": name, "__module__": __name__})
 
 
-class SkillDiscoveryEvaluator(SkillMetricEvaluator):
-    """``skill_discovery_score``."""
-
-    metric_name = "skill_discovery_score"
-
-
-class SkillTriggerEvaluator(SkillMetricEvaluator):
-    """``skill_trigger_score``."""
-
-    metric_name = "skill_trigger_score"
-
-
-class ReferenceMatchEvaluator(SkillMetricEvaluator):
-    """``reference_match_score``."""
-
-    metric_name = "reference_match_score"
-
-
-class OutputFilesEvaluator(SkillMetricEvaluator):
-    """``output_files_score``."""
-
-    metric_name = "output_files_score"
-
-
-class InstructionAdherenceEvaluator(SkillMetricEvaluator):
-    """``instruction_adherence_score``."""
-
-    metric_name = "instruction_adherence_score"
-
-    def evaluate_invocations(
-        self,
-        actual_invocations: list[Invocation],
-        expected_invocations: list[Invocation] | None = None,
-        conversation_scenario: ConversationScenario | None = None,
-    ) -> Awaitable[EvaluationResult]:
-        """Ask the judge about what google-adk recorded."""
-        return adk_metrics.instruction_adherence_score(
-            self.eval_metric, actual_invocations, expected_invocations, conversation_scenario
-        )
-
-
-EVALUATORS: tuple[type[SkillMetricEvaluator], ...] = (
-    ToolInvocationEvaluator,
-    ToolArgsEvaluator,
-    SkillDiscoveryEvaluator,
-    SkillTriggerEvaluator,
-    ReferenceMatchEvaluator,
-    OutputFilesEvaluator,
-    InstructionAdherenceEvaluator,
-)
+EVALUATORS = tuple(map(_evaluator, METRICS))
 
 
 def register_skill_metrics(registry: MetricEvaluatorRegistry | None = None) -> MetricEvaluatorRegistry:
     """Make every metric of ours known to google-adk's evaluation. Safe to call again.
 
-    Args:
-        registry: Where; None takes the one that ``adk eval`` and ``AgentEvaluator`` look into.
-
-    Returns:
-        The registry.
+    ``registry`` None is the one that ``adk eval`` and ``AgentEvaluator`` look into. Returns the registry.
     """
     target = DEFAULT_METRIC_EVALUATOR_REGISTRY if registry is None else registry
     share = MetricValueInfo(interval=Interval(min_value=0.0, max_value=1.0))

@@ -110,14 +110,7 @@ async def instruction_adherence_score(
 def score_invocations(
     name: str, eval_metric: EvalMetric, actual: Invocations, expected: Invocations | None
 ) -> EvaluationResult:
-    """Score what google-adk recorded with one of our metrics that asks no model.
-
-    Args:
-        name: The metric's.
-        eval_metric: Its threshold and options.
-        actual: What happened.
-        expected: What the case expects; None with a simulated user.
-    """
+    """Score what google-adk recorded with one of our metrics that asks no model."""
     try:
         given = read_options(name, _criterion(eval_metric))
         wanted = None if expected is None else from_invocations(expected)

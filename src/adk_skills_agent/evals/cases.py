@@ -31,10 +31,8 @@ class CaseTurn:
     """One message of the user, and what is expected of the agent then.
 
     Attributes:
-        user_text: The message, sent as it is.
         expected_calls: Tools that are to be called, with the arguments that matter.
         reference: Lines that the final text is to hold; empty for none.
-        rubrics: What a judge is asked about this turn.
     """
 
     user_text: str
@@ -57,7 +55,6 @@ class ExpectedFile:
 
     Attributes:
         name: Its name; ``*`` and ``?`` stand for any characters.
-        contains: Texts it holds.
     """
 
     name: str
@@ -84,19 +81,13 @@ class EvalCase:
     """One thing to ask an agent, and how to tell whether it went well.
 
     Attributes:
-        id: Its name; unique in a run.
-        turns: The user's messages; at least one.
         skills: The skills it is about, absent in the arm without; empty: every skill the agent has.
         skill_folder: Where the skill is when the file lies in its folder.
-        files: What the user gives to the agent.
-        expected_files: What the agent is to leave behind.
         expected_output: A good outcome in words, for the judge.
         should_trigger: For a trigger query: whether the skill is to be loaded; None for a task.
         split: ``train`` or ``validation`` of a trigger query (C47), or empty.
-        initial_state: The session's state at the start.
         criteria: Metric to its criterion (a threshold, or a mapping with it and more), as google-adk's EvalConfig has
             it; empty takes every metric that applies.
-        source: Where it was read.
         scenario: Who plays the user after the first message; then ``turns`` has that message alone, and its rubrics are
             asked of every turn.
     """
@@ -133,13 +124,7 @@ class EvalCase:
 
 @dataclass(frozen=True, slots=True)
 class EvalFile:
-    """What was read from one file.
-
-    Attributes:
-        path: The file.
-        cases: In its order.
-        diagnostics: What in it is not used, and why.
-    """
+    """What was read from one file."""
 
     path: Path
     cases: tuple[EvalCase, ...]

@@ -96,8 +96,6 @@ class NodeJob(ABC):
 
     Attributes:
         bundle: The files of the run: a tar archive whose names are the absolute paths here, without the first slash.
-        version: Of this package.
-        python: ``3.11``.
         limits: How fast the models may be asked, over all nodes.
     """
 
@@ -188,10 +186,6 @@ class NodeAnswer:
     """What a node says of itself.
 
     Attributes:
-        host: Its name.
-        version: Of this package there.
-        python: Its minor version.
-        level: The isolation that scripts get there.
         problem: Why it cannot run trials; empty when it can.
         cannot: As in :class:`Begun`.
     """
@@ -207,13 +201,7 @@ class NodeAnswer:
 def job_of(prepared: Prepared, request: Request, models: ModelNames) -> Job:
     """What the nodes of a cluster get of a run: its cases, the files they name, and the skills of its arms.
 
-    Args:
-        prepared: The plan.
-        request: What it was made from.
-        models: Who answers.
-
-    Raises:
-        ConfigError: The files are too large, or one cannot be read.
+    Raises ``ConfigError`` when the files are too large, or one cannot be read.
     """
     found: dict[Path, int] = {}
     dirs: dict[Path, None] = {}
@@ -407,11 +395,7 @@ class Node:
 
     Attributes:
         name: Its name, with Ray's id where two are called alike.
-        id: Ray's.
-        slots: How many trials at once.
         actor: Its worker; None after it was lost.
-        busy: How many it runs now.
-        level: What its scripts get.
         cannot: As in :class:`Begun`.
     """
 
@@ -446,8 +430,7 @@ class Cluster:
     async def start(self) -> None:
         """Start a worker on each node that can be used; why the others cannot is in ``notes``.
 
-        Raises:
-            ConfigError: None can.
+        Raises ``ConfigError`` when none can.
         """
         self._sent = self._ray.put(self._job)
         limits = self._job.limits
@@ -509,11 +492,8 @@ class Cluster:
     async def run(self, trial: Any) -> dict[str, Any]:
         """Run a trial on a node that is free; again elsewhere when that node is lost.
 
-        Returns:
-            Its row. Where no node could finish it, the row's error says so, and ``--resume`` runs it again.
-
-        Raises:
-            ConfigError: The node refuses it.
+        Returns its row. Where no node could finish it, the row's error says so, and ``--resume`` runs it again. Raises
+        ``ConfigError``.
         """
         why = ""
         for _ in range(LOST_MOST):
@@ -614,9 +594,8 @@ def _shown(needs: Needs) -> str:
 def joined(address: str, needs: Needs) -> Iterator[Any]:
     """Join a Ray cluster, or start one on this machine. In the main thread, before its event loop: Ray wants SIGTERM.
 
-    Args:
-        address: ``local`` or ``local:NODES`` for nodes of this machine's own; else what ``ray.init`` takes.
-        needs: What each trial takes; nodes of this machine get as much.
+    ``address`` is ``local`` or ``local:NODES`` for nodes of this machine's own, else what ``ray.init`` takes; ``needs``
+    is what each trial takes.
 
     Yields:
         The module ``ray``.
@@ -641,11 +620,7 @@ def joined(address: str, needs: Needs) -> Iterator[Any]:
 
 @contextlib.asynccontextmanager
 async def workers(ray: Any, job: NodeJob, needs: Needs) -> AsyncIterator[Cluster]:
-    """A worker on each node of a cluster that was joined.
-
-    Raises:
-        ConfigError: No node can be used.
-    """
+    """A worker on each node of a cluster that was joined. Raises ``ConfigError`` when no node can be used."""
     cluster = Cluster(ray, job, needs)
     try:
         await cluster.start()

@@ -21,11 +21,9 @@ class Verdict:
     """What the judge says of one rubric.
 
     Attributes:
-        rubric_id: The rubric's.
         met: Whether most samples said yes; as many of each is no.
         rationale: Of the first sample that said so.
         agreement: The share of samples that said so, 0.5 to 1.
-        votes: What each sample said.
     """
 
     rubric_id: str
@@ -40,9 +38,7 @@ class Verdicts:
     """The judge's answer: one verdict for each rubric asked, in their order.
 
     Attributes:
-        verdicts: The verdicts.
         usage: Tokens it took; what came from the cache took none.
-        cached: How many samples came from the cache.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -54,7 +50,6 @@ class Judge:
     """Asks a model about rubrics.
 
     Attributes:
-        model: The same.
         spent: Tokens of every answer so far, also of those that were no use.
         given: Every verdict so far: the turn's number, the rubric, the verdict.
     """
@@ -68,8 +63,7 @@ class Judge:
     def about(self, context: str) -> Judge:
         """The same judge with counters of its own, which is told more about one conversation.
 
-        Args:
-            context: Such as the files it left; untrusted, like all of it.
+        ``context`` (the files it left, say) is untrusted, like all of it.
         """
         other = copy.copy(self)
         other.spent, other.given, other._context = Usage(), [], context
@@ -83,14 +77,9 @@ class Judge:
     async def judge(self, turns: Sequence[Turn], rubrics: Sequence[Rubric], *, context: str = "") -> Verdicts:
         """Ask about the last of ``turns``.
 
-        Args:
-            turns: The conversation up to the turn that is judged; at least one.
-            rubrics: What is asked; each gets exactly one verdict.
-            context: More about the conversation, such as the files it left; untrusted, like all of it.
-
-        Raises:
-            ConfigError: Two rubrics share an id.
-            JudgeUnavailable: The model cannot be reached, or did not give a verdict for every rubric.
+        ``context`` says more about the conversation; it is untrusted, like all of it. Raises ``ConfigError`` when two
+        rubrics share an id, or ``JudgeUnavailable`` when the model cannot be reached, or did not give a verdict for
+        every rubric.
         """
         check_ids(rubrics)
         if not rubrics:
@@ -175,9 +164,8 @@ class JudgeQuestion:
     def read(self, answer: str) -> tuple[dict[str, tuple[bool, str]], str]:
         """The verdicts in an answer.
 
-        Returns:
-            Rubric id to verdict and rationale, and what is wrong with the answer (empty when nothing is). A rubric
-            without a verdict, or with two that differ, has none.
+        Returns rubric id to verdict and rationale, and what is wrong with the answer (empty when nothing is). A rubric
+        without a verdict, or with two that differ, has none.
         """
         pattern = re.compile(_VERDICT.pattern.replace("{key}", re.escape(self.key)), _VERDICT.flags)
         found: dict[str, tuple[bool, str]] = {}
@@ -200,13 +188,7 @@ class JudgeQuestion:
 
 
 def question(turns: Sequence[Turn], rubrics: Sequence[Rubric], *, context: str = "") -> JudgeQuestion:
-    """The question about the last of ``turns``.
-
-    Args:
-        turns: The conversation up to the turn that is judged.
-        rubrics: What is asked.
-        context: More about the conversation, such as the files it left; untrusted, too.
-    """
+    """The question about the last of ``turns``."""
     key = secrets.token_hex(8)
     properties = "\n\n".join(
         f"ID: {key}-{number}\nProperty: {_one_line(rubric.text)}"
@@ -245,12 +227,7 @@ def _call(call: ToolCall) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Both ends of a long text, and how much is left out.
-
-    Args:
-        text: Whole.
-        most: Characters that are kept.
-    """
+    """Both ends of a long text, and how much is left out."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -307,11 +284,7 @@ class Rubric:
 
 
 def check_ids(rubrics: Iterable[Rubric]) -> None:
-    """Check that every rubric has an id of its own and says something.
-
-    Raises:
-        ConfigError: It is not so.
-    """
+    """Check that every rubric has an id of its own and says something. Raises ``ConfigError`` when it is not so."""
     seen: set[str] = set()
     for rubric in rubrics:
         if not rubric.id or not rubric.text.strip():

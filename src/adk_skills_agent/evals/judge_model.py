@@ -63,8 +63,6 @@ class Reply:
 
     Attributes:
         value: As :meth:`Question.read` gave it; from a file, tuples are lists.
-        usage: Tokens it took.
-        cached: Whether it was known already.
     """
 
     value: Any
@@ -119,12 +117,8 @@ class JudgeModel:
     async def ask(self, inquiries: Sequence[Inquiry], spend: Callable[[Usage], object]) -> list[Reply]:
         """Ask them side by side.
 
-        Args:
-            inquiries: What is asked.
-            spend: Told the tokens of every answer, also of those that were no use.
-
-        Raises:
-            JudgeUnavailable: The model cannot be reached, or one of the answers cannot be read.
+        ``spend`` is told the tokens of every answer, also of those that were no use. Raises ``JudgeUnavailable`` when
+        the model cannot be reached, or one of the answers cannot be read.
         """
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._caught(one, spend)) for one in inquiries]
@@ -211,9 +205,8 @@ class JudgeModel:
 class JudgeCache:
     """Answers by the content of the question; JSON values.
 
-    Args:
-        path: A JSON Lines file that keeps them; None keeps them in memory. A line that cannot be read is passed over:
-            the judge is then asked again.
+    ``path`` is a JSON Lines file that keeps them; None keeps them in memory. A line that cannot be read is passed over:
+    the judge is then asked again.
     """
 
     def __init__(self, path: Path | None = None) -> None:

@@ -29,16 +29,11 @@ _RETRIED = (429, 503)
 def model_named(name: str, *, retries: bool = True) -> BaseLlm:
     """The model of a name.
 
-    Args:
-        name: A name google-adk knows (``gemini-2.5-flash``), ``provider/model`` for LiteLLM, or ``module:attribute``
-            for a ``BaseLlm`` of your own (or a function that makes one).
-        retries: Whether Gemini tries again by itself; where requests are counted, who counts them does.
-
-    Returns:
-        The model; Gemini tries again on 429 and 503, five times, after 2 s to 60 s (S0-138, S0-150).
-
-    Raises:
-        ConfigError: No model has that name, or it cannot be used here (no key, no LiteLLM).
+    ``name`` is a name google-adk knows (``gemini-2.5-flash``), ``provider/model`` for LiteLLM, or ``module:attribute``
+    for a ``BaseLlm`` of your own (or a function that makes one). Without ``retries`` Gemini does not try again by
+    itself: who counts the requests does. Returns the model; Gemini tries again on 429 and 503, five times, after 2 s to
+    60 s (S0-138, S0-150). Raises ``ConfigError`` when no model has that name, or it cannot be used here (no key, no
+    LiteLLM).
     """
     from google.adk.models import BaseLlm, Gemini, LLMRegistry
 
@@ -73,11 +68,6 @@ def model_named(name: str, *, retries: bool = True) -> BaseLlm:
 
 def object_named(name: str, kind: type[T], what: str) -> T:
     """What ``module:attribute`` names, or what it returns if that is a function; modules of the current folder count.
-
-    Args:
-        name: ``module:attribute``.
-        kind: The class it must have.
-        what: This class, for messages.
 
     Raises:
         ConfigError: There is no such module or attribute, importing or calling it fails, or it is something else.
@@ -115,10 +105,8 @@ class Price:
     """US dollars for a million tokens.
 
     Attributes:
-        prompt: Of the prompt.
         output: Of the answer, thoughts among it.
         cached: Of the part of the prompt that came from the service's cache.
-        source: Where the price is from.
     """
 
     prompt: float
@@ -157,8 +145,7 @@ def price_of(model: str) -> Price | None:
 def read_price(text: str) -> Price:
     """A price as a person writes it: ``PROMPT,OUTPUT`` or ``PROMPT,OUTPUT,CACHED``, for a million tokens.
 
-    Raises:
-        ConfigError: It is not written so.
+    Raises ``ConfigError`` when it is not written so.
     """
     parts = [part.strip() for part in text.split(",")]
     if len(parts) not in (2, 3) or not all(re.fullmatch(r"\d+(\.\d+)?", part) for part in parts):

@@ -20,12 +20,13 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.blind.comparison import CONTENT, STRUCTURE
 from adk_skills_agent.evals.blind.figures import blind_figures, blind_notes, overall
 from adk_skills_agent.evals.blind.run import BlindState, Compared, read_comparisons
-from adk_skills_agent.evals.row_file import read_rows, write_whole
+from adk_skills_agent.evals.row_file import read_rows
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.result import NAME, TrialResult, result_of, trace_of
 from adk_skills_agent.evals.run.schedule import RunState
 from adk_skills_agent.evals.summary import CaseInArm, Summary, run_summary
 from adk_skills_agent.format.models import Diagnostic
+from adk_skills_agent.platforms import write_whole
 
 BENCHMARK, JUNIT = "benchmark.json", "junit.xml"
 _PARTS_AT_ONCE = 10_000
@@ -34,15 +35,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What is said about a run besides its results.
-
-    Attributes:
-        model: The agent's model.
-        judge: The judge's, or empty.
-        runs: Repetitions.
-        skipped: Cases that were not run, and why.
-        notes: What else happened.
-    """
+    """What is said about a run besides its results."""
 
     model: str
     judge: str
@@ -57,13 +50,6 @@ def benchmark(
     """What ``benchmark.json`` holds: skill-creator's schema, and below ``adk_skills`` what it has no place for (C46).
 
     Its ``runs`` are results, which :func:`json_of` writes in that schema one by one.
-
-    Args:
-        summary: Of the results.
-        trials: All that were planned.
-        state: The run at its end.
-        facts: About it.
-        blind: The blind comparisons at their end; None when nobody asked for them.
     """
     compared = blind_figures(blind.results, blind.not_compared) if blind is not None else []
     skills = list(dict.fromkeys(name for case in summary.cases for name in case.skills))
@@ -133,11 +119,7 @@ def benchmark(
 
 
 def write_outputs(folder: Path, content: Mapping[str, Any], summary: Summary, facts: RunFacts) -> list[Path]:
-    """Write both files, each whole or not at all.
-
-    Raises:
-        OSError: The disk did not take them.
-    """
+    """Write both files, each whole or not at all. Raises ``OSError`` when the disk did not take them."""
     write_whole(folder / BENCHMARK, (part.encode() for part in json_of(content)))
     write_whole(folder / JUNIT, junit(summary, facts))
     return [folder / BENCHMARK, folder / JUNIT]
@@ -265,18 +247,8 @@ def write_workspace(run: Path, folder: Path) -> int:
     """Write ``eval-<id>/<arm>/run-<n>/`` with ``timing.json``, ``grading.json`` and ``outputs/`` for each trial (C46).
 
     A blind comparison becomes ``eval-<id>/comparison-<n>.json``, as skill-creator's comparator writes it; the run's
-    ``benchmark.json`` is written there too.
-
-    Args:
-        run: Folder of the results.
-        folder: Where to; made when it is missing, files that are there are written again.
-
-    Returns:
-        How many trials were written.
-
-    Raises:
-        ConfigError: The results cannot be read.
-        OSError: The disk did not take them.
+    ``benchmark.json`` is written there too. Returns how many trials were written. Raises ``ConfigError`` when the
+    results cannot be read, or ``OSError`` when the disk did not take them.
     """
     cases: dict[str, None] = {}
     arms: dict[str, None] = {}

@@ -48,10 +48,6 @@ class Pace:
 
     A request counts from when it may start until a minute after its answer, wherever in between its service saw it.
     What an answer will take is not known before; the mean of the earlier ones is expected.
-
-    Args:
-        limits: They.
-        clock: Seconds that never go back.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -68,8 +64,7 @@ class Pace:
     def ask(self) -> tuple[int, float]:
         """Ask to make one request.
 
-        Returns:
-            A ticket for :meth:`told` and 0; or 0 and the seconds after which to ask again.
+        Returns a ticket for :meth:`told` and 0; or 0 and the seconds after which to ask again.
         """
         now = self._clock()
         while self._over and self._over[0][0] <= now - _MINUTE:
@@ -92,11 +87,8 @@ class Pace:
     def told(self, ticket: int, tokens: int, *, busy: bool = False) -> None:
         """Say how a request ended.
 
-        Args:
-            ticket: Of :meth:`ask`.
-            tokens: What it took.
-            busy: Whether the service wants to be left alone for a while. Everybody then waits, 2 s and each time twice
-                as long up to a minute.
+        ``busy``: the service wants to be left alone. Everybody then waits 2 s, and each time twice as long up to a
+        minute.
         """
         if self._under_way.pop(ticket, None) is None:
             return
@@ -140,12 +132,7 @@ class Here:
 def keep_pace(model: BaseLlm, counter: Counter) -> BaseLlm:
     """Let a model ask before each request, and try again what its service was too busy for, five times in all.
 
-    Args:
-        model: It is changed; google-adk looks at its class, so it stays what it is.
-        counter: Who is asked.
-
-    Returns:
-        The model.
+    The model itself is changed: google-adk looks at its class, so it stays what it is. Returns the model.
     """
     inner = model.generate_content_async
 

@@ -39,9 +39,6 @@ class Request:
         skill: The skill the cases are about, whatever the files say.
         arms: Names of arms; empty: with, without, and every version.
         versions: Name to the folder of another version of the skill.
-        runs: Repetitions of each case in each arm.
-        pattern: Only cases whose id holds this, or fits it.
-        judged: Whether there is a judge.
         user_model: The model that plays the user of a ``conversation_scenario``, whatever the files say.
         settings: What else a result depends on: the names of the models, say.
         private: Files and folders that agents must not see, should they lie in a skill: the results.
@@ -82,10 +79,8 @@ class Prepared:
 def prepare(request: Request) -> Prepared:
     """Read every file and plan every trial.
 
-    Raises:
-        EvalFileError: A file cannot be read as one (every complaint of every file is in ``problems``), or there is no
-            case at all.
-        ConfigError: An arm or a version is wrong.
+    Raises ``EvalFileError`` when a file cannot be read as one (every complaint of every file is in ``problems``), or
+    there is no case at all, or ``ConfigError`` when an arm or a version is wrong.
     """
     problems: list[str] = []
     files: dict[Path, None] = {}

@@ -7,8 +7,9 @@ import contextlib
 import json
 import os
 import stat
-import tempfile
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -39,11 +40,6 @@ _Row = TypeVar("_Row", bound=TrialRow[Any])
 
 class RowFile:
     """The rows of one output folder, for one process at a time.
-
-    Args:
-        folder: Made when it is missing.
-        name: The file in it.
-        resume: Whether rows may be there already.
 
     Raises:
         ConfigError: There are rows and ``resume`` is off, another process writes here, or the folder cannot be used.
@@ -85,11 +81,7 @@ class RowFile:
             self._descriptor = -1
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row.
-
-        Raises:
-            OSError: The disk did not take it.
-        """
+        """Add a row. Raises ``OSError`` when the disk did not take it."""
         data = json.dumps(row, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         start = os.fstat(self._descriptor).st_size
         done = 0
@@ -105,11 +97,7 @@ class RowFile:
     def cut_torn_row(self) -> None:
         """Cut off a last row that was not written to its end (the process was killed), and note it."""
         size = os.fstat(self._descriptor).st_size
-        end = 0
-        with self.path.open("rb") as file:
-            for line in file:
-                if line.endswith(b"\n"):
-                    end += len(line)
+        end = sum(len(line) for _, _, line in lines_of(self.path))
         if size > end:
             os.ftruncate(self._descriptor, end)
             self.notes.append(
@@ -121,21 +109,14 @@ class RowFile:
     ) -> dict[_Key, tuple[int, _Row]]:
         """The last row of each trial asked for, and the place in the file where it begins.
 
-        A torn row at the end is cut off. What else is not taken is noted.
-
-        Args:
-            read: Turns a row into a result; raises ``ValueError`` for a malformed row.
-            fingerprints: Of the trials asked for.
-            depends_on: What a fingerprint is of, as ``it was measured with ...`` can have it.
-
-        Raises:
-            ConfigError: A row is no result, or was measured with another fingerprint.
+        A torn row at the end is cut off. What else is not taken is noted. ``depends_on`` is what a fingerprint is of,
+        as ``it was measured with ...`` can have it. Raises ``ConfigError``.
         """
         self.cut_torn_row()
         found: dict[_Key, tuple[int, _Row]] = {}
         changed: dict[str, None] = {}
         others = 0
-        for number, start, line in self.lines():
+        for number, start, line in lines_of(self.path):
             try:
                 result = read(json.loads(line))
             except ValueError as error:
@@ -157,83 +138,100 @@ class RowFile:
             self.notes.append(f"{others} rows of {self.path} are of trials not asked for now: kept, and not counted.")
         return found
 
-    def lines(self) -> Iterator[tuple[int, int, bytes]]:
-        """Number, place in the file and bytes of each line."""
-        start = 0
-        with self.path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+
+def lines_of(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Number, first byte and bytes of each line of a file that was written to its end."""
+    start = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
                 yield number, start, line
-                start += len(line)
+            start += len(line)
+
+
+def row_at(path: Path, start: int) -> Any:
+    """The row that begins at a byte of a file."""
+    with path.open("rb") as file:
+        file.seek(start)
+        return json.loads(file.readline())
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a results file, one at a time; of several rows of one trial, all. A torn last line is left out.
 
-    Raises:
-        ConfigError: It cannot be read, or a line is no row.
+    Raises ``ConfigError`` when it cannot be read, or a line is no row.
     """
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise ConfigError(f"{path}:{number}: this is no row of results: {error}.") from error
-                if not isinstance(row, dict):
-                    raise ConfigError(f"{path}:{number}: this is no row of results.")
-                yield row
+        for number, _, line in lines_of(path):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ConfigError(f"{path}:{number}: this is no row of results: {error}.") from error
+            if not isinstance(row, dict):
+                raise ConfigError(f"{path}:{number}: this is no row of results.")
+            yield row
     except OSError as error:
         raise ConfigError(f"The results {path} cannot be read: {error.strerror or error}.") from error
 
 
-# Files of results that others may be reading: written whole or not at all.
-
-
-def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Write beside, then rename: a reader never sees half a file.
-
-    Args:
-        path: The file.
-        data: What is in it, or parts of that, one after the other.
-
-    Raises:
-        OSError: The disk did not take it; what was there stays.
-    """
-    # A new file of a random name: nobody can have put a link in its place, and no name is too long for it.
-    descriptor, aside = tempfile.mkstemp(prefix=".adk-skills-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.writelines([data] if isinstance(data, bytes) else data)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(aside).chmod(0o666 & ~umask)
-        Path(aside).replace(path)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise
-
-
 # A few workers that take from one queue.
 
+OUTAGE_TRIALS = 3
+"""Items in a row whose model, judge or sandbox could not be used: the next ones would fare the same."""
+Item = TypeVar("Item")
 
-async def in_parallel(workers: int, waiting: int, work: Callable[[], Coroutine[object, object, None]]) -> None:
-    """Run a worker function several times at once, until all have come to their end.
 
-    Args:
-        workers: How many at most.
-        waiting: How many pieces of work there are; more workers than that are not started.
-        work: Takes one piece after the other.
+class Stopped(StrEnum):
+    """Why a run ended before its last trial."""
 
-    Raises:
-        SkillsError: What a worker raised first; the others are cancelled.
-        OSError: As :class:`~adk_skills_agent.errors.SkillsError`.
-        CancelledError: The wait was cancelled; so were the workers.
+    BUDGET = "budget"
+    OUTAGE = "outage"
+    INTERRUPTED = "interrupted"
+
+
+async def work_off(
+    items: Iterable[Item],
+    do: Callable[[Item], Awaitable[bool]],
+    *,
+    parallel: int,
+    affordable: Callable[[], bool] = lambda: True,
+) -> Stopped | None:
+    """Do what is waiting, several at a time.
+
+    ``do`` says whether its item could be measured; ``affordable`` whether one more may start. Returns why it ended
+    early, or None. What a worker raises first cancels the others.
     """
+    waiting = deque(items)
+    failures = running = 0
+    stopped: Stopped | None = None
+    ended = asyncio.Condition()
+
+    async def may_start() -> bool:
+        """After one that could not be measured, one at a time until one can: an outage fails few, not many."""
+        async with ended:
+            await ended.wait_for(lambda: stopped is not None or not failures or not running)
+        return bool(waiting) and stopped is None
+
+    async def work() -> None:
+        nonlocal failures, running, stopped
+        while await may_start():
+            if not affordable():
+                stopped = Stopped.BUDGET
+                return
+            running += 1
+            try:
+                measured = await do(waiting.popleft())
+            finally:
+                running -= 1
+            failures = 0 if measured else failures + 1
+            if failures >= OUTAGE_TRIALS:
+                stopped = Stopped.OUTAGE
+            async with ended:
+                ended.notify_all()
+
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(max(workers, 1), max(waiting, 1))):
+            for _ in range(min(max(parallel, 1), max(len(waiting), 1))):
                 group.create_task(work())
     except ExceptionGroup as errors:
         first: BaseException = errors
@@ -242,3 +240,4 @@ async def in_parallel(workers: int, waiting: int, work: Callable[[], Coroutine[o
         if isinstance(first, SkillsError | OSError):
             raise first from None  # one worker's sentence, not the tree of all
         raise
+    return stopped

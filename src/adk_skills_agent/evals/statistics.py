@@ -21,10 +21,7 @@ class Spread:
     """Numbers in short.
 
     Attributes:
-        mean: Their mean.
         stddev: Their standard deviation (of a sample); 0 for one number.
-        low: The least.
-        high: The greatest.
     """
 
     mean: float
@@ -39,13 +36,10 @@ class Lift:
 
     Attributes:
         pairs: How many cases both arms have a result of.
-        mean: Mean of the cases' differences.
         low: Lower end of the interval; None where ``no_interval`` says why.
-        high: Its upper end.
         p_value: Of the two-sided sign test; 1 when no case differs.
         better: Cases in which the arm is ahead.
         worse: Cases in which it is behind.
-        equal: The other cases.
         no_interval: Why there is no interval; empty where there is one. Drawing again from values that are all the
             same gives an interval without width, which would look like certainty.
     """
@@ -73,13 +67,8 @@ def paired_lift(pairs: Sequence[tuple[float, float]]) -> Lift | None:
     """The lift of the first of each pair over the second.
 
     The interval is a percentile bootstrap over the cases: runs of one case are not independent of each other, so the
-    cases are what is drawn again.
-
-    Args:
-        pairs: For each case, the mean of the arm and that of the baseline.
-
-    Returns:
-        The lift; None of no pairs.
+    cases are what is drawn again. A pair is a case's mean in the arm and in the baseline. Returns the lift; None of no
+    pairs.
     """
     if not pairs:
         return None
@@ -109,12 +98,7 @@ def paired_lift(pairs: Sequence[tuple[float, float]]) -> Lift | None:
 
 
 def bootstrap_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Percentile bootstrap interval of a mean.
-
-    Args:
-        values: At least one.
-        confidence: The share of resamples inside, 0 to 1.
-    """
+    """Percentile bootstrap interval of a mean."""
     draw = random.Random(_SEED)  # noqa: S311 - statistics, no secret
     count = len(values)
     means = sorted(math.fsum(draw.choices(values, k=count)) / count for _ in range(_RESAMPLES))
@@ -151,15 +135,8 @@ def verdict_text(
 ) -> str:
     """What a sign test says, in words: ``helps in 7 of 9 cases and hurts in 2; too few to be sure: p = 0.18``.
 
-    Args:
-        better: Cases in which the arm is ahead.
-        worse: Cases in which it is behind.
-        equal: The other cases.
-        words: The verbs for ahead and behind.
-        unit: What is counted, in the singular.
-
-    Returns:
-        The sentence without its subject and without a full stop.
+    ``words`` are the verbs for ahead and behind; ``unit`` is what is counted, in the singular. Returns the sentence
+    without its subject and without a full stop.
     """
     count = better + worse + equal
     if not better and not worse:
@@ -182,14 +159,7 @@ def verdict_text(
 
 
 def interval_text(low: float | None, high: float | None, why_none: str, shown: Callable[[float], str]) -> str:
-    """An interval to stand behind its mean: `` [+10%, +40%]``, or `` (no interval: ...)``.
-
-    Args:
-        low: Its lower end; None when there is no interval.
-        high: Its upper end.
-        why_none: Why there is none; empty says nothing.
-        shown: How a number is written.
-    """
+    """An interval to stand behind its mean: `` [+10%, +40%]``, or `` (no interval: ...)``."""
     if low is not None and high is not None:
         return f" [{shown(low)}, {shown(high)}]"
     return f" (no interval: {why_none})" if why_none else ""
@@ -210,13 +180,7 @@ def p_text(p_value: float) -> str:
 def pass_at_k(runs: int, passed: int, k: int) -> float:
     """The chance that at least one of ``k`` runs passes, estimated without bias from ``runs`` runs.
 
-    Args:
-        runs: How many there were; at least ``k``.
-        passed: How many of them passed.
-        k: How many are drawn; at least 1.
-
-    Raises:
-        ValueError: The numbers do not fit each other.
+    Raises ``ValueError`` when the numbers do not fit each other.
     """
     if not 0 <= passed <= runs or not 1 <= k <= runs:
         raise ValueError(f"pass@{k} of {passed} passed in {runs} runs is not defined")
@@ -229,13 +193,7 @@ def difference_interval(
 ) -> tuple[float, float] | None:
     """Bootstrap interval of the difference of two means whose values are not paired: the runs of one case.
 
-    Args:
-        ours: At least one value.
-        theirs: At least one value.
-        confidence: The share of resamples inside, 0 to 1.
-
-    Returns:
-        Its ends; None when neither side varies, because no resample would differ from the sample.
+    Returns its ends; None when neither side varies, because no resample would differ from the sample.
     """
     if max(ours) - min(ours) < _SAME and max(theirs) - min(theirs) < _SAME:
         return None

@@ -259,10 +259,6 @@ def run_summary(summary: Summary, kind: str) -> dict[str, Any]:
 
     A task counts by its outcome, which is what arms are compared by; a trigger query by the threshold. The difference
     is taken over the cases that both arms measured.
-
-    Args:
-        summary: Of the run.
-        kind: ``task`` or ``trigger``.
     """
     of_arm = {
         arm: {cell.case.id: cell for cell in summary.of_arm(arm) if cell.measured and cell.case.kind == kind}

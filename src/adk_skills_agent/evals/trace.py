@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ class Usage:
 
     def to_json(self) -> JsonObject:
         """As a JSON object."""
-        return {"prompt": self.prompt, "output": self.output, "total": self.total, "cached": self.cached}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Usage:
@@ -58,10 +58,8 @@ class ToolCall:
     """One call of a tool.
 
     Attributes:
-        name: The tool.
         args: Its arguments, JSON values.
         response: What it answered, JSON values; None when nothing came, or nothing is known of it.
-        id: The call's id, or empty.
     """
 
     name: str
@@ -145,7 +143,6 @@ class OutputFile:
     """A file the agent left behind.
 
     Attributes:
-        size: Its bytes.
         content: What is in it; None when it was too large to keep.
     """
 
@@ -179,7 +176,6 @@ class Trace:
     """What an agent did in one conversation, or what a case expects of it.
 
     Attributes:
-        turns: One for each message of the user.
         output_files: What it left in its workspace or as artifacts, by name. Events tell only what scripts say of
             their files, names and sizes; who has the files puts them in their place.
         activated: Skills that came into force without a call: a user wrote ``$name``.
@@ -222,11 +218,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trace:
-        """The inverse of :meth:`to_json`.
-
-        Raises:
-            ValueError: It is no trace; the message says what is missing or wrong.
-        """
+        """The inverse of :meth:`to_json`. Raises ``ValueError``."""
         try:
             return cls(
                 turns=tuple(Turn.from_json(turn) for turn in data["turns"]),
@@ -248,10 +240,8 @@ def loaded_by(calls: Iterable[ToolCall]) -> list[str]:
 def from_events(events: Iterable[Event], *, seconds: Mapping[str, float] | None = None) -> Trace:
     """The trace of a session.
 
-    Args:
-        events: Of the session (``session.events``, which hold the user's messages too; what ``Runner.run_async``
-            yields holds only the agent's). Pieces of a streamed answer are left out.
-        seconds: How long each invocation took, by its id; events do not tell.
+    ``events`` are the session's (``session.events`` holds the user's messages too; what ``Runner.run_async`` yields
+    only the agent's). ``seconds`` says how long each invocation took, by its id.
     """
     by_invocation: dict[str, list[Event]] = {}
     for event in events:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import logging
 import re
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -53,8 +54,7 @@ def call_timeout(code_input: google.CodeExecutionInput) -> float | None:
 def working_folder(code_input: google.CodeExecutionInput) -> PurePosixPath:
     """The folder the code starts in, relative to the workspace; ``.`` is the workspace itself.
 
-    Raises:
-        ValueError: It is not inside the workspace.
+    Raises ``ValueError`` when it is not inside the workspace.
     """
     asked = getattr(code_input, "working_dir", None)
     if asked is None:
@@ -70,8 +70,7 @@ def working_folder(code_input: google.CodeExecutionInput) -> PurePosixPath:
 def input_files(code_input: google.CodeExecutionInput) -> tuple[InputFile, ...]:
     """The files of a call, as the sandbox takes them; of two at one place the later one wins, as in google-adk's own.
 
-    Raises:
-        ValueError: The content of one is neither bytes nor text.
+    Raises ``ValueError`` when the content of one is neither bytes nor text.
     """
     folder = working_folder(code_input)
     placed: dict[str, InputFile] = {}
@@ -85,10 +84,8 @@ def input_files(code_input: google.CodeExecutionInput) -> tuple[InputFile, ...]:
 def file_content(file: google.File) -> bytes:
     """The content of a file.
 
-    Bytes are meant as they are. Text is base64 when it is exactly that, as google-adk passes it, else UTF-8.
-
-    Raises:
-        ValueError: It is neither.
+    Bytes are meant as they are. Text is base64 when it is exactly that, as google-adk passes it, else UTF-8. Raises
+    ``ValueError`` when it is neither.
     """
     content: object = file.content  # a dataclass checks nothing
     if isinstance(content, bytes):
@@ -129,23 +126,18 @@ def code_result(
 ) -> CodeExecutionResult:
     """The result for google-adk.
 
-    Args:
-        result: What happened; its spill files are read here.
-        policy: The limits that held, for the sentences.
-        wrapper: Set when the code is google-adk's own wrapper of a skill script.
-        max_chars: Most characters of each stream; None keeps what the sandbox kept.
+    ``wrapper`` is set when the code is google-adk's own wrapper of a skill script.
     """
     files = [File(name=file.path, content=file.content, mime_type=file.mime_type) for file in result.files]
     for path, reason in result.skipped_files:
         logger.warning("Output file %r of a code execution was not taken: %s.", path, reason)
     taken = {file.name for file in files}
-    stdout = _Stream("stdout", result.stdout, result.stdout_total, result.stdout_truncated, result.stdout_spill)
-    stderr = _Stream("stderr", result.stderr, result.stderr_total, result.stderr_truncated, result.stderr_spill)
+    stdout, stderr = streams_of(result)
     if wrapper is not None:
-        out_text, err_text = _wrapper_text(stdout, result, wrapper, max_chars), stderr.shown(max_chars)
+        out_text, err_text = _wrapper_text(stdout, wrapper, max_chars), stderr.shown(max_chars)
     else:
-        out_text = stdout.shown(max_chars, result.stdout_cut_at, artifact=stdout.save(files, taken, policy, max_chars))
-        err_text = stderr.shown(max_chars, result.stderr_cut_at, artifact=stderr.save(files, taken, policy, max_chars))
+        out_text = stdout.shown(max_chars, artifact=stdout.save(files, taken, policy, max_chars))
+        err_text = stderr.shown(max_chars, artifact=stderr.save(files, taken, policy, max_chars))
     code = exit_code(result)
     if code == 0:
         if err_text and wrapper is None:
@@ -199,24 +191,30 @@ def failure_lines(result: ExecutionResult, policy: SandboxPolicy, said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Stream:
+class Stream:
+    """What a run wrote to one of its outputs."""
+
     name: str
     kept: bytes
     total: int
     truncated: bool
     spill: Path | None
+    cut_at: int | None
 
     @property
     def text(self) -> str:
+        """As it can be shown."""
         return self.kept.decode("utf-8", "replace").replace("\0", "\ufffd")
 
     def shortened(self, max_chars: int | None) -> bool:
+        """Whether not all of it is shown."""
         return self.truncated or (max_chars is not None and len(self.text) > max_chars)
 
-    def shown(self, max_chars: int | None, cut_at: int | None = None, *, artifact: str | None = None) -> str:
+    def shown(self, max_chars: int | None, *, artifact: str | None = None) -> str:
+        """At most so many characters of it, with a mark where some are missing."""
         text = self.text
         missing = self.total - len(self.kept) if self.truncated else 0
-        place = None if cut_at is None else len(self.kept[:cut_at].decode("utf-8", "replace"))
+        place = None if self.cut_at is None else len(self.kept[: self.cut_at].decode("utf-8", "replace"))
         limit = len(text) if max_chars is None else max_chars
         return cut(text, limit, missing_bytes=missing, cut_at=place, artifact=artifact)
 
@@ -232,20 +230,30 @@ class _Stream:
             return None
         if len(content) > policy.max_file_bytes:
             return None
-        name = next(name for name in _names(self.name) if name not in taken)
+        names = itertools.chain((f"{self.name}.txt",), (f"{self.name}-{number}.txt" for number in itertools.count(2)))
+        name = next(name for name in names if name not in taken)
         taken.add(name)
         files.append(File(name=name, content=content, mime_type="text/plain"))
         return name
 
 
-def _wrapper_text(stdout: _Stream, result: ExecutionResult, wrapper: SkillWrapper, max_chars: int | None) -> str:
+def streams_of(result: ExecutionResult) -> tuple[Stream, Stream]:
+    """Standard output and error of a run."""
+    parts = ("", "_total", "_truncated", "_spill", "_cut_at")
+    stdout, stderr = (
+        Stream(name, *(getattr(result, f"{name}{part}") for part in parts)) for name in ("stdout", "stderr")
+    )
+    return stdout, stderr
+
+
+def _wrapper_text(stdout: Stream, wrapper: SkillWrapper, max_chars: int | None) -> str:
     """The wrapper's output, cut without tearing the data it prints for google-adk."""
     if wrapper.shell and wrapper.marker is None:
         return stdout.text  # one line of JSON, short by construction (python_program.keep_shell_output)
     text = stdout.text
     start = text.rfind(wrapper.marker) if wrapper.marker is not None else -1
     if start < 0:
-        return stdout.shown(max_chars, result.stdout_cut_at)
+        return stdout.shown(max_chars)
     end = text.find("\n", start)
     end = len(text) if end < 0 else end
     before, line, after = text[:start], text[start:end], text[end:]
@@ -253,14 +261,6 @@ def _wrapper_text(stdout: _Stream, result: ExecutionResult, wrapper: SkillWrappe
         return text
     visible = cut(before + after.lstrip("\n"), max_chars)
     return f"{visible}\n{line}\n" if visible and not visible.endswith("\n") else f"{visible}{line}\n"
-
-
-def _names(stream: str) -> Iterable[str]:
-    yield f"{stream}.txt"
-    number = 2
-    while True:
-        yield f"{stream}-{number}.txt"
-        number += 1
 
 
 # Recognise the program google-adk's own SkillToolset, or ours, makes out of a skill's script.

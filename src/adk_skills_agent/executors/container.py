@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import Field, InstanceOf
@@ -66,9 +67,8 @@ class ContainerCodeExecutor(SandboxedCodeExecutor):
     def reinitialize(self) -> None:
         """Begin anew after a failure: remove what is left, look for the engine again, run something (S0-81).
 
-        Raises:
-            CleanupFailed: A container still cannot be removed.
-            SandboxError: The engine or the image cannot be used.
+        Raises ``CleanupFailed`` when a container still cannot be removed, or ``SandboxError`` when the engine or the
+        image cannot be used.
         """
         if self._state is not None:
             self._state.close()
@@ -77,8 +77,7 @@ class ContainerCodeExecutor(SandboxedCodeExecutor):
     def close(self) -> None:
         """End all sessions and remove every container and volume of this executor; the next execution starts anew.
 
-        Raises:
-            CleanupFailed: Something is left behind; says what and why.
+        Raises ``CleanupFailed`` when something is left behind; says what and why.
         """
         super().close()
         BackgroundCall(self._box.close).result()
@@ -94,7 +93,7 @@ class ContainerCodeExecutor(SandboxedCodeExecutor):
     def effective_policy(self, timeout_seconds: float | None = None) -> SandboxPolicy:
         """See :meth:`SandboxedCodeExecutor.effective_policy`."""
         policy = super().effective_policy(timeout_seconds)
-        return self._changed(policy, network=Network.host()) if self.network_enabled else policy
+        return replace(policy, network=Network.host()) if self.network_enabled else policy
 
     def _default_seconds(self, policy: SandboxPolicy) -> float | None:
         return self._own("default_timeout_seconds", policy.wall_seconds)

@@ -20,7 +20,7 @@ from google.adk.environment import BaseEnvironment
 from google.adk.environment import ExecutionResult as CommandResult
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.executors.code_values import exit_code, failure_lines
+from adk_skills_agent.executors.code_values import exit_code, failure_lines, streams_of
 from adk_skills_agent.format.reading import find_skill_md
 from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
 from adk_skills_agent.sandbox import (
@@ -38,7 +38,7 @@ from adk_skills_agent.sandbox import (
     sandbox_of,
     temporary_folder,
 )
-from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, cut
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
 
 logger = logging.getLogger(__name__)
 
@@ -115,21 +115,14 @@ class SandboxEnvironment(BaseEnvironment):
 
     @property
     def workspace(self) -> Path:
-        """The workspace's folder on the host.
-
-        Raises:
-            RuntimeError: The environment is not initialized.
-        """
+        """The workspace's folder on the host. Raises ``RuntimeError`` when the environment is not initialized."""
         return self._given if self._given is not None else self._folder / "work"
 
     async def initialize(self) -> None:
         """Make the workspace. Does nothing when it is there.
 
         The first use does it too (google-adk's SkillToolset never initializes an environment); after :meth:`close` only
-        this does.
-
-        Raises:
-            OSError: The workspace, or a skill's folder, cannot be used.
+        this does. Raises ``OSError`` when the workspace, or a skill's folder, cannot be used.
         """
         async with self._turn:
             self._closed = False
@@ -249,24 +242,11 @@ class SandboxEnvironment(BaseEnvironment):
         return (ReadOnlyMount(source, SKILL_DIR),) if (source / SKILLS).is_dir() else ()
 
     def _answer(self, result: ExecutionResult, policy: SandboxPolicy) -> CommandResult:
-        texts = []
-        for kept, total, truncated, at in (
-            (result.stdout, result.stdout_total, result.stdout_truncated, result.stdout_cut_at),
-            (result.stderr, result.stderr_total, result.stderr_truncated, result.stderr_cut_at),
-        ):
-            text = kept.decode("utf-8", "replace").replace("\0", "\ufffd")
-            missing = total - len(kept) if truncated else 0
-            place = None if at is None else len(kept[:at].decode("utf-8", "replace"))
-            limit = len(text) if self._max_output_chars is None else self._max_output_chars
-            texts.append(cut(text, limit, missing_bytes=missing, cut_at=place))
-        stdout, stderr = texts
+        stdout, stderr = (stream.shown(self._max_output_chars) for stream in streams_of(result))
         code = exit_code(result)
-        if code != 0:
-            stderr = "\n".join(
-                [*([stderr.rstrip()] if stderr.strip() else []), *failure_lines(result, policy, stdout + stderr)]
-            )
-        elif result.notes:
-            stderr = "\n".join([*([stderr.rstrip()] if stderr.strip() else []), *result.notes])
+        added = failure_lines(result, policy, stdout + stderr) if code != 0 else list(result.notes)
+        if code != 0 or added:
+            stderr = "\n".join([*([stderr.rstrip()] if stderr.strip() else []), *added])
         return CommandResult(exit_code=code, stdout=stdout, stderr=stderr, timed_out=result.timed_out)
 
 
@@ -290,14 +270,7 @@ _FOLDER = os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
 
 
 def inside(path: str | Path | PurePosixPath) -> PurePosixPath:
-    """``path`` relative to the workspace.
-
-    Args:
-        path: Relative to the workspace, or absolute under ``/work``.
-
-    Raises:
-        ValueError: It leaves the workspace, or names no file in it.
-    """
+    """``path`` relative to the workspace. Raises ``ValueError``."""
     text = os.fspath(path)
     given = PurePosixPath(text)
     if given.is_absolute() and given.is_relative_to(WORK_DIR):
@@ -319,14 +292,8 @@ def inside(path: str | Path | PurePosixPath) -> PurePosixPath:
 def read(root: Path, path: PurePosixPath, most: int | None) -> bytes:
     """The bytes of a regular file.
 
-    Args:
-        root: The host folder.
-        path: Relative to it; see :func:`inside`.
-        most: Largest file read, in bytes; None for no bound.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It is a link, a folder or another special file, or larger than ``most``.
+    Raises ``FileNotFoundError`` when there is no such file, or ``ValueError`` when it is a link, a folder or another
+    special file, or larger than ``most``.
     """
     with _folder_of(root, path, make=False) as folder, _described(path):
         descriptor = os.open(path.name, _READ, dir_fd=folder)
@@ -364,11 +331,7 @@ def write(root: Path, path: PurePosixPath, content: bytes, most: int | None) -> 
 
 
 def _mode_of(folder: int, name: str) -> int:
-    """The mode of the file that is about to be replaced; 0 for none.
-
-    Raises:
-        OSError: Something else has the name.
-    """
+    """The mode of the file that is about to be replaced; 0 for none. Raises ``OSError``."""
     try:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -382,13 +345,8 @@ def _mode_of(folder: int, name: str) -> int:
 def copy_tree(source: Path, target: Path) -> list[str]:
     """Copy a folder's regular files with their executable bits.
 
-    Links, special files and what cannot be read are left out.
-
-    Returns:
-        The relative paths that were left out.
-
-    Raises:
-        OSError: ``source`` itself cannot be read, or ``target`` is already there.
+    Links, special files and what cannot be read are left out. Returns the relative paths that were left out. Raises
+    ``OSError`` when ``source`` itself cannot be read, or ``target`` is already there.
     """
     left_out: list[str] = []
     target.mkdir(parents=True)

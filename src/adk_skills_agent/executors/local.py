@@ -54,7 +54,7 @@ class LocalSandboxCodeExecutor(SandboxedCodeExecutor):
     def effective_policy(self, timeout_seconds: float | None = None) -> SandboxPolicy:
         """See :meth:`SandboxedCodeExecutor.effective_policy`."""
         policy = super().effective_policy(timeout_seconds)
-        return self._changed(
+        return replace(
             policy,
             cpu_seconds=self._own("max_cpu_seconds", policy.cpu_seconds),
             min_isolation=policy.min_isolation if self.min_isolation is None else self.min_isolation,
@@ -118,8 +118,7 @@ class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
     def reinitialize(self) -> None:
         """Accept in-process executions again after a timeout.
 
-        Raises:
-            RuntimeError: The code that did not end in time still runs.
+        Raises ``RuntimeError`` when the code that did not end in time still runs.
         """
         self._interpreter.reinitialize()
 

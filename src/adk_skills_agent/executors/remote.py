@@ -8,7 +8,6 @@ that supervises the run is sent along with it (:mod:`adk_skills_agent.sandbox.re
 from __future__ import annotations
 
 import base64
-import contextlib
 import inspect
 import logging
 import math
@@ -42,7 +41,6 @@ from adk_skills_agent.executors.threads import (
     BoundToTask,
     TooLate,
     bound_to_task,
-    calling_task,
     in_thread,
 )
 from adk_skills_agent.sandbox import (
@@ -251,8 +249,7 @@ finally:
 def _placed(code_input: google.CodeExecutionInput) -> google.CodeExecutionInput:
     """The same for a service that knows names of files only: the code itself puts them where they belong (S0-24).
 
-    Raises:
-        ValueError: ``working_dir`` or a path leads out of the service's working directory.
+    Raises ``ValueError`` when ``working_dir`` or a path leads out of the service's working directory.
     """
     folder, files = str(working_folder(code_input)), code_input.input_files or []
     paths = [getattr(file, "path", None) for file in files]
@@ -321,11 +318,8 @@ class RemoteCodeExecutor(BaseCodeExecutor):
         """Run the code there and wait for it, but not longer than its time.
 
         Whatever the code does is a result: ``stderr`` is empty exactly when it succeeded, and says why when not. After
-        the time limit the result says that the remote side may go on.
-
-        Raises:
-            SandboxError: The service itself failed.
-            CancelledError: The task that called was cancelled.
+        the time limit the result says that the remote side may go on. Raises ``SandboxError`` when the service itself
+        failed, or ``CancelledError`` when the task that called was cancelled.
         """
         seconds = call_timeout(code_execution_input)
         if seconds is None:
@@ -340,11 +334,9 @@ class RemoteCodeExecutor(BaseCodeExecutor):
         call = BackgroundCall(
             lambda: in_thread(lambda: execute(invocation_context, code_execution_input), seconds + _LATE_SECONDS)
         )
-        caller = calling_task()
         began = time.monotonic()
         try:
-            with caller.watch(call.cancel) if caller is not None else contextlib.nullcontext():
-                found = call.result()
+            found = call.result()
         except TooLate:
             logger.warning("%s did not end in %g s. %s", type(self.executor).__name__, seconds, MAY_GO_ON)
             return self._result(None, policy, wrapper, time.monotonic() - began)

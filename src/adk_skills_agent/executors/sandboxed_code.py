@@ -32,7 +32,7 @@ from adk_skills_agent.executors.code_values import (
     recognise,
     working_folder,
 )
-from adk_skills_agent.executors.threads import BackgroundCall, BoundToTask, bound_to_task, calling_task
+from adk_skills_agent.executors.threads import BackgroundCall, BoundToTask, bound_to_task
 from adk_skills_agent.sandbox import (
     EnvValue,
     ExecutionRequest,
@@ -113,10 +113,6 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
 
     _can_be_stateful: ClassVar[bool] = False
     _state: StatefulCode | None = PrivateAttr(default=None)
-    _last_policy: SandboxPolicy | None = PrivateAttr(default=None)
-    _policies: dict[tuple[str, ...], tuple[SandboxPolicy, dict[str, Any], SandboxPolicy]] = PrivateAttr(
-        default_factory=dict
-    )
 
     def __init__(self, **data: Any) -> None:
         if data.get("stateful") and not self._can_be_stateful:
@@ -154,35 +150,23 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         """A copy shares what is the owner's: policy, sandbox, variables, callback, sessions."""
         memo = {} if memo is None else memo
-        own = (self.policy, self.sandbox, self.env, self.on_output, self._state, self._last_policy, self._policies)
+        own = (self.policy, self.sandbox, self.env, self.on_output, self._state)
         memo.update((id(shared), shared) for shared in own)
         return super().__deepcopy__(memo)
 
     def effective_policy(self, timeout_seconds: float | None = None) -> SandboxPolicy:
-        """The limits of one execution: the call's, then this executor's, then the policy's, then the defaults.
-
-        Args:
-            timeout_seconds: The call's own; None when it has none.
-        """
+        """The limits of one execution: the call's, then this executor's, then the policy's, then the defaults."""
         policy = _DEFAULTS if self.policy is None else self.policy
         seconds = self._own("timeout_seconds", timeout_seconds) if timeout_seconds is None else timeout_seconds
         memory = policy.memory_bytes
         if self._is_own("max_memory_mb"):
             memory = None if self.max_memory_mb is None else self.max_memory_mb << 20
-        return self._changed(
+        return replace(
             policy,
             wall_seconds=self._default_seconds(policy) if seconds is None else seconds,
             memory_bytes=memory,
             inherit_env=(*policy.inherit_env, *self.allowed_env_vars),
         )
-
-    def _changed(self, policy: SandboxPolicy, **changes: Any) -> SandboxPolicy:
-        """The policy with changes: one object for the same changes of the same one, since each call makes them."""
-        names = tuple(changes)
-        known = self._policies.get(names)
-        if known is None or known[0] is not policy or known[1] != changes:
-            self._policies[names] = known = (policy, changes, replace(policy, **changes))
-        return known[2]
 
     @abstractmethod
     def _default_seconds(self, policy: SandboxPolicy) -> float | None:
@@ -204,14 +188,11 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     ) -> CodeExecutionResult:
         """Run the code as ``__main__`` of a fresh interpreter, or of its session's, and wait for it.
 
-        Whatever the code does is a result: ``stderr`` is empty exactly when it succeeded, and says why when not.
-
-        Raises:
-            SandboxUnavailable: No isolation level that works here meets the policy.
-            SandboxError: The sandbox itself failed.
-            ConfigError: The policy has impossible values.
-            ValueError: An input file or the working directory is outside the workspace.
-            CancelledError: The task that called was cancelled.
+        Whatever the code does is a result: ``stderr`` is empty exactly when it succeeded, and says why when not. Raises
+        ``SandboxUnavailable`` when no isolation level that works here meets the policy, ``SandboxError`` when the
+        sandbox itself failed, ``ConfigError`` when the policy has impossible values, ``ValueError`` when an input file
+        or the working directory is outside the workspace, and ``CancelledError`` when the task that called was
+        cancelled.
         """
         wrapper = recognise(code_execution_input.code)
         # google-adk gives the scripts of its own skills no id: each is a program by itself, not a step of a session.
@@ -260,7 +241,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         wrapper: SkillWrapper | None,
         share: tuple[str, ...],
     ) -> CodeExecutionResult:
-        policy = self._checked(self._policy_for(code_input, wrapper))
+        policy = check_policy(self._policy_for(code_input, wrapper))
         folder = working_folder(code_input)
         with _spill_folder() as spill:
             request = SessionRequest(
@@ -289,7 +270,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
             problem = f"SyntaxError: the code has a lone surrogate at character {error.start}; it is not valid text."
             return CodeExecutionResult(stderr=problem, exit_code=1)
         wrapper = recognise(code)
-        policy = self._checked(self._policy_for(code_input, wrapper))
+        policy = check_policy(self._policy_for(code_input, wrapper))
         box = self.sandbox if self.sandbox is not None else _this_machine()
         with _spill_folder() as spill:
             request = ExecutionRequest(
@@ -303,13 +284,10 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
                 label="code",
                 share=_share_of(current_invocation()),
             )
-            call = BackgroundCall(lambda: box.run(request))
-            caller = calling_task()
-            with caller.watch(call.cancel) if caller is not None else contextlib.nullcontext():
-                try:
-                    result = call.result()
-                except TooManyRuns as error:  # the model's to know, and no failure of the agent
-                    return CodeExecutionResult(stderr=error.message, exit_code=1)
+            try:
+                result = BackgroundCall(lambda: box.run(request)).result()
+            except TooManyRuns as error:  # the model's to know, and no failure of the agent
+                return CodeExecutionResult(stderr=error.message, exit_code=1)
             logger.debug("Code ended: %s, exit code %s.", result.status.value, result.exit_code)
             return code_result(result, policy, wrapper=wrapper, max_chars=self.max_output_chars)
 
@@ -318,13 +296,6 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         if wrapper is not None and wrapper.marker is not None and policy.output_bytes < _MARKER_OUTPUT_BYTES:
             return replace(policy, output_bytes=_MARKER_OUTPUT_BYTES)
         return policy
-
-    def _checked(self, policy: SandboxPolicy) -> SandboxPolicy:
-        """The same policy; an object that is known to be good when it is as the one before."""
-        last = self._last_policy
-        if last is None or (last is not policy and last != policy):
-            self._last_policy = last = policy
-        return check_policy(last)
 
     def _argv(
         self, code_input: google.CodeExecutionInput, wrapper: SkillWrapper | None, policy: SandboxPolicy
@@ -403,10 +374,7 @@ class StatefulCode:
 
     def execute(self, key: str, request: SessionRequest) -> ExecutionResult:
         """Run code and wait for it; see :meth:`Sessions.execute`."""
-        call = BackgroundCall(lambda: self._sessions.execute(key, request))
-        caller = calling_task()
-        with caller.watch(call.cancel) if caller is not None else contextlib.nullcontext():
-            return call.result()
+        return BackgroundCall(lambda: self._sessions.execute(key, request)).result()
 
     def reset(self, key: str | None) -> None:
         """End a state, or all; the next execution begins anew."""

@@ -11,11 +11,10 @@ import contextlib
 import contextvars
 import logging
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextvars import ContextVar
 from functools import update_wrapper
-from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
 
 from adk_skills_agent.platforms import after_fork_in_child
@@ -28,8 +27,7 @@ logger = logging.getLogger(__name__)
 class BackgroundCall(Generic[_Result]):
     """One coroutine on the background loop.
 
-    Raises:
-        RuntimeError: This is the background loop's own thread, which would wait for itself.
+    Raises ``RuntimeError`` when this is the background loop's own thread, which would wait for itself.
     """
 
     def __init__(self, start: Callable[[], Coroutine[Any, Any, _Result]]) -> None:
@@ -43,13 +41,12 @@ class BackgroundCall(Generic[_Result]):
     def result(self) -> _Result:
         """Wait for the end, from any other thread.
 
-        An interrupt (Ctrl-C) while waiting cancels the call; it comes out after everything of it is cleaned up.
-
-        Raises:
-            CancelledError: :meth:`cancel` was called.
+        An interrupt (Ctrl-C) while waiting cancels the call, and so does the end of the task that called
+        ``execute_code``; it comes out after everything of it is cleaned up. Raises ``CancelledError`` then.
         """
         try:
-            return self._ended.result()
+            with _cancelled_with_caller(self.cancel):
+                return self._ended.result()
         except CancelledError:
             raise asyncio.CancelledError from None
         except BaseException:
@@ -134,47 +131,32 @@ class TooLate(Exception):
 async def in_thread(work: Callable[[], _Result], seconds: float | None) -> _Result:
     """Do blocking work in a thread of its own, which does not keep the interpreter alive.
 
-    Not the loop's pool: it has few threads, and name look-ups of the agent wait there too (row 19).
-
-    Args:
-        work: The work.
-        seconds: How long it is waited for; the thread then goes on alone. None waits without end.
+    Not the loop's pool: it has few threads, and name look-ups of the agent wait there too (row 19). After ``seconds``
+    it is waited for no longer and goes on alone; None waits without end.
 
     Raises:
         TooLate: It did not end in time.
         BaseException: Whatever the work raises.
     """
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-    outcome: list[Callable[[], _Result]] = []
+    done = asyncio.Event()
+    outcome: Future[_Result] = Future()
     context = contextvars.copy_context()
-
-    def finish() -> None:
-        if not done.done():
-            done.set_result(None)
 
     def go() -> None:
         try:
-            result = context.run(work)
+            outcome.set_result(context.run(work))
         except BaseException as error:  # noqa: BLE001 - SystemExit of a script too; raised again where it is awaited
-            raised = error
-            outcome.append(lambda: _raise(raised))
-        else:
-            outcome.append(lambda: result)
-        try:
-            loop.call_soon_threadsafe(finish)
-        except RuntimeError:
-            pass  # the loop was closed: nobody waits any more
+            outcome.set_exception(error)
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(done.set)
 
     threading.Thread(target=go, name="adk-skills-execute-code", daemon=True).start()
-    await asyncio.wait({done}, timeout=seconds)
-    if not done.done():
-        raise TooLate
-    return outcome[0]()
-
-
-def _raise(error: BaseException) -> Any:
-    raise error
+    try:
+        await asyncio.wait_for(done.wait(), seconds)
+    except TimeoutError:
+        raise TooLate from None
+    return outcome.result()
 
 
 # Notice that the agent's turn was cancelled while ``execute_code`` runs in a worker thread (rows E3, 18).
@@ -187,59 +169,29 @@ def _raise(error: BaseException) -> Any:
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-class Caller:
-    """The task that reads ``execute_code``, and its loop."""
+_caller: ContextVar[tuple[asyncio.Task[Any], int] | None] = ContextVar("adk_skills_caller", default=None)
+"""The task that reads ``execute_code``, and the thread of its loop."""
 
-    __slots__ = ("_loop", "_notify", "_task", "_thread")
 
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self._task = task
-        self._loop = task.get_loop()
-        self._thread = threading.get_ident()
-        self._notify: Callable[[object], None] | None = None
+@contextlib.contextmanager
+def _cancelled_with_caller(cancel: Callable[[], None]) -> Iterator[None]:
+    """Calls ``cancel`` when the task that called the running ``execute_code`` ends inside the block."""
+    caller = _caller.get()
+    if caller is None or caller[1] == threading.get_ident():  # the loop's own thread is blocked until the end
+        yield
+        return
+    task, loop = caller[0], caller[0].get_loop()
 
-    def watch(self, cancel: Callable[[], None]) -> Watch:
-        """``with caller.watch(cancel):`` calls ``cancel`` when the task ends inside the block."""
-        return Watch(self, cancel)
+    def ended(_: object) -> None:
+        cancel()
 
-    def _add(self, notify: Callable[[object], None]) -> None:
-        if threading.get_ident() == self._thread:
-            return  # called in the loop's own thread, which is blocked until the end
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._task.add_done_callback, notify)
-
-    def _remove(self, notify: Callable[[object], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(task.add_done_callback, ended)
+    try:
+        yield
+    finally:
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._task.remove_done_callback, notify)
-
-
-class Watch:
-    """See :meth:`Caller.watch`."""
-
-    __slots__ = ("_caller", "_cancel")
-
-    def __init__(self, caller: Caller, cancel: Callable[[], None]) -> None:
-        self._caller = caller
-        self._cancel = cancel
-
-    def _ended(self, _task: object) -> None:
-        self._cancel()
-
-    def __enter__(self) -> None:
-        self._caller._add(self._ended)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._caller._remove(self._ended)
-
-
-_caller: ContextVar[Caller | None] = ContextVar("adk_skills_caller", default=None)
-
-
-def calling_task() -> Caller | None:
-    """The caller of the running ``execute_code``; None outside of a task."""
-    return _caller.get()
+            loop.call_soon_threadsafe(task.remove_done_callback, ended)
 
 
 class BoundToTask:
@@ -259,7 +211,7 @@ class BoundToTask:
             return bound
         if task is None:
             return bound
-        caller = Caller(task)
+        caller = task, threading.get_ident()
 
         def call(*arguments: Any, **keywords: Any) -> Any:
             token = _caller.set(caller)
@@ -272,5 +224,5 @@ class BoundToTask:
 
 
 def bound_to_task(method: _Method) -> _Method:
-    """Let a synchronous method know, by :func:`calling_task`, which task reads and so calls it."""
+    """Let a synchronous method know which task reads and so calls it: its :class:`BackgroundCall` ends with that."""
     return cast(_Method, BoundToTask(method))

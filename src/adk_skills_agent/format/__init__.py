@@ -25,32 +25,6 @@ if TYPE_CHECKING:
     from adk_skills_agent.format.template import create_skill_template
     from adk_skills_agent.format.validator import ValidationResult, validate_metadata, validate_skill
 
-__all__ = [
-    "MAX_SKILL_BYTES",
-    "Diagnostic",
-    "ParsedSkill",
-    "Severity",
-    "SkillFileText",
-    "SkillMetadata",
-    "SkillProperties",
-    "ValidationResult",
-    "YamlValue",
-    "create_skill_template",
-    "find_skill_md",
-    "normalise_name",
-    "parse_file",
-    "parse_head",
-    "parse_read",
-    "parse_text",
-    "read_head",
-    "read_properties",
-    "read_text",
-    "to_available_skills_xml",
-    "to_prompt",
-    "validate_metadata",
-    "validate_skill",
-]
-
 _NAMES = {
     "models": "Diagnostic ParsedSkill Severity SkillMetadata YamlValue normalise_name",
     "parser": "parse_file parse_head parse_read parse_text",
@@ -59,4 +33,4 @@ _NAMES = {
     "template": "create_skill_template",
     "validator": "ValidationResult validate_metadata validate_skill",
 }
-__getattr__ = names_on_first_use(__name__, _NAMES)
+__getattr__, __all__ = names_on_first_use(__name__, _NAMES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from adk_skills_agent.format.models import (
@@ -32,6 +33,7 @@ _FIELD_SET = frozenset(FIELDS)
 _NAMELESS = "unnamed-skill"
 
 
+@dataclass(slots=True, eq=False)
 class Draft:
     """A skill's level 1 while it is being made.
 
@@ -41,45 +43,19 @@ class Draft:
         body: Gives the body; reading it may cost a second look at the file.
     """
 
-    __slots__ = (
-        "allowed_tools",
-        "body",
-        "compatibility",
-        "description",
-        "diagnostics",
-        "fields",
-        "file",
-        "folder_name",
-        "license",
-        "lines",
-        "metadata",
-        "name",
-        "original_name",
-    )
-
-    def __init__(
-        self,
-        fields: dict[str, YamlValue],
-        lines: Mapping[str, int],
-        *,
-        folder_name: str,
-        file: str | None,
-        body: Callable[[], str],
-        diagnostics: list[Diagnostic],
-    ) -> None:
-        self.fields = fields
-        self.lines = lines
-        self.folder_name = folder_name
-        self.file = file
-        self.body = body
-        self.diagnostics = diagnostics
-        self.name = ""
-        self.original_name: str | None = None
-        self.description = ""
-        self.license: str | None = None
-        self.compatibility: str | None = None
-        self.allowed_tools: str | None = None
-        self.metadata: Mapping[str, YamlValue] | None = None
+    fields: dict[str, YamlValue]
+    lines: Mapping[str, int]
+    folder_name: str
+    file: str | None
+    body: Callable[[], str]
+    diagnostics: list[Diagnostic]
+    name: str = ""
+    original_name: str | None = None
+    description: str = ""
+    license: str | None = None
+    compatibility: str | None = None
+    allowed_tools: str | None = None
+    metadata: Mapping[str, YamlValue] | None = None
 
     def note(self, code: str, severity: Severity, message: str, field: str | None = None) -> None:
         """Leave a diagnostic; ``field`` gives the line."""
@@ -331,9 +307,8 @@ _EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?=\S)(.+?)(?<=\S)\1")
 def first_paragraph(body: str) -> str | None:
     """The first paragraph of prose, on one line and without Markdown, at most ``MAX_DERIVED_LENGTH`` characters.
 
-    Returns:
-        The text, or None when the body has no prose. Headings, lists, tables, code, comments, badges and
-        ``**Label**: value`` lines are not prose.
+    Returns the text, or None when the body has no prose. Headings, lists, tables, code, comments, badges and
+    ``**Label**: value`` lines are not prose.
     """
     text = _COMMENT.sub("", _FENCED.sub("", body[:_SEARCHED]))
     paragraph: list[str] = []

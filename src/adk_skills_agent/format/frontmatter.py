@@ -47,13 +47,8 @@ def split_frontmatter(text: str) -> Split:
 
     ``---`` inside a value is text (L1). A byte order mark and blank lines before the first fence are passed over; an
     indented or longer fence closes when there is no proper one; without any, the frontmatter ends with the last line
-    that looks like YAML. Every one of these leaves a finding.
-
-    Args:
-        text: The file, or its head, with ``\n`` line ends.
-
-    Returns:
-        The parts; ``frontmatter`` is None when the text does not begin with a fence.
+    that looks like YAML. Every one of these leaves a finding. Returns the parts; ``frontmatter`` is None when the text
+    does not begin with a fence.
     """
     if text.startswith("---\n"):
         end = text.find("\n---", 3, MAX_HEAD_BYTES)

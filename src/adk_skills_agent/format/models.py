@@ -132,13 +132,8 @@ def normalise_name(raw: str) -> str:
     """The nearest valid skill name: ``PDF Reader_2`` becomes ``pdf-reader-2``.
 
     NFKC, lower case, every other character a hyphen, hyphens collapsed and stripped, at most 64 characters. Letters of
-    every script are kept (S5 as skills-ref reads it). Nothing of a path survives: ``../x`` becomes ``x``.
-
-    Args:
-        raw: Any text.
-
-    Returns:
-        A valid name, or ``""`` when no letter or digit is left.
+    every script are kept (S5 as skills-ref reads it). Nothing of a path survives: ``../x`` becomes ``x``. Returns a
+    valid name, or ``""`` when no letter or digit is left.
     """
     if is_plain_name(raw):
         return raw

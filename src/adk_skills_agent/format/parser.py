@@ -36,11 +36,8 @@ class _BodyNeeded(Exception):
 def parse_head(path: Path, opener: Opener = os.open) -> ParsedSkill:
     """Read level 1 of a skill: the file up to its closing fence, more only when the body must give the description.
 
-    Returns:
-        The skill with an empty body.
-
-    Raises:
-        ParseError: Nothing can be made of the file: not a regular file, unreadable, larger than 4 MiB, or empty.
+    Returns the skill with an empty body. Raises ``ParseError`` when nothing can be made of the file: not a regular
+    file, unreadable, larger than 4 MiB, or empty.
     """
     path = _absolute(path)
     head = read_head(path, opener)
@@ -60,24 +57,14 @@ def parse_head(path: Path, opener: Opener = os.open) -> ParsedSkill:
 def parse_file(path: Path, opener: Opener = os.open) -> ParsedSkill:
     """Read a whole SKILL.md.
 
-    Returns:
-        The skill with its body.
-
-    Raises:
-        ParseError: Nothing can be made of the file: not a regular file, unreadable, larger than 4 MiB, or empty.
+    Returns the skill with its body. Raises ``ParseError`` when nothing can be made of the file: not a regular file,
+    unreadable, larger than 4 MiB, or empty.
     """
     return parse_read(read_text(path, opener), path)
 
 
 def parse_read(read: SkillFileText, path: Path) -> ParsedSkill:
-    """Parse a SKILL.md that was read already.
-
-    Returns:
-        The skill with its body.
-
-    Raises:
-        ParseError: The file is empty.
-    """
+    """Parse a SKILL.md that was read already. Returns the skill with its body. Raises ``ParseError``."""
     path = _absolute(path)
     return _parse_whole(read, _folder_name(path), path)
 
@@ -85,16 +72,8 @@ def parse_read(read: SkillFileText, path: Path) -> ParsedSkill:
 def parse_text(text: str, *, folder_name: str, location: Path | None = None) -> ParsedSkill:
     """Read the text of a SKILL.md that may not be on disk.
 
-    Args:
-        text: The whole file.
-        folder_name: Name of the folder it belongs to; gives the name when the text has none.
-        location: Where it is, for diagnostics and the metadata.
-
-    Returns:
-        The skill with its body.
-
-    Raises:
-        ParseError: The text is empty.
+    ``folder_name`` gives the name when the text has none; ``location`` is for diagnostics and the metadata. Returns the
+    skill with its body. Raises ``ParseError`` when the text is empty.
     """
     text, diagnostics = clean_text(text, str(location) if location is not None else None)
     return _parse_whole(

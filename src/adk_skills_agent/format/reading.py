@@ -58,11 +58,8 @@ class SkillFileText:
 def read_head(path: Path, opener: Opener = os.open) -> SkillFileText:
     """Read a SKILL.md up to and including its closing fence.
 
-    Returns:
-        The head, cut after the closing fence; without a closing fence in the first 64 KiB, what was read so far.
-
-    Raises:
-        ParseError: Not a regular file, not readable, or larger than ``MAX_SKILL_BYTES``.
+    Returns the head, cut after the closing fence; without a closing fence in the first 64 KiB, what was read so far.
+    Raises ``ParseError`` when not a regular file, not readable, or larger than ``MAX_SKILL_BYTES``.
     """
     fd, size = _open(path, opener)
     try:
@@ -83,11 +80,8 @@ def read_head(path: Path, opener: Opener = os.open) -> SkillFileText:
 def read_text(path: Path, opener: Opener = os.open) -> SkillFileText:
     """Read a whole SKILL.md.
 
-    Returns:
-        Its text, ``complete``.
-
-    Raises:
-        ParseError: Not a regular file, not readable, or larger than ``MAX_SKILL_BYTES``.
+    Returns its text, ``complete``. Raises ``ParseError`` when not a regular file, not readable, or larger than
+    ``MAX_SKILL_BYTES``.
     """
     fd, size = _open(path, opener)
     try:
@@ -146,12 +140,7 @@ def _end_of_head(data: bytes, ended: bool) -> int:
 def clean_text(text: str, file: str | None) -> tuple[str, list[Diagnostic]]:
     r"""Text as the rest of this layer wants it: ``\n`` line ends, no NUL, nothing that cannot be encoded.
 
-    Args:
-        text: Any text.
-        file: Where it is from, for diagnostics.
-
-    Returns:
-        The text, and what was changed besides line ends.
+    Returns the text, and what was changed besides line ends.
     """
     diagnostics: list[Diagnostic] = []
     if "\r" in text:
@@ -223,11 +212,7 @@ SKILL_FILE_NAMES = ("SKILL.md", "skill.md")
 
 
 def find_skill_md(skill_dir: str | os.PathLike[str]) -> Path | None:
-    """The SKILL.md of a folder, else its skill.md.
-
-    Returns:
-        The path, or None when there is neither.
-    """
+    """The SKILL.md of a folder, else its skill.md. Returns the path, or None when there is neither."""
     for name in SKILL_FILE_NAMES:
         path = Path(skill_dir) / name
         if path.exists():

@@ -90,16 +90,7 @@ TemplateFile = tuple[str, str, bool]
 
 
 def template_files(name: str, description: str, script: str | None) -> list[TemplateFile]:
-    """The files of a new skill.
-
-    Args:
-        name: A valid name.
-        description: A valid description.
-        script: ``python``, ``bash`` or None.
-
-    Returns:
-        Path, content and mode of each file.
-    """
+    """The files of a new skill. Returns Path, content and mode of each file."""
     files: list[TemplateFile] = []
     usage = ""
     call = ""

@@ -186,9 +186,8 @@ def repaired_texts(text: str) -> Iterator[tuple[str, tuple[tuple[TextRepair, int
 def salvage_fields(text: str) -> tuple[dict[str, YamlValue], dict[str, int], list[int]]:
     """The fields that can still be read, line by line, from text that no repair turned into YAML.
 
-    Returns:
-        Field name to value (lines indented below a field belong to it), field name to 0-based line, and the 0-based
-        lines that belong to no field.
+    Returns field name to value (lines indented below a field belong to it), field name to 0-based line, and the 0-based
+    lines that belong to no field.
     """
     dropped: list[int] = []
     parts: dict[str, list[str]] = {}

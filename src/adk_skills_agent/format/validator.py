@@ -80,12 +80,8 @@ def validate_skill(path: str | os.PathLike[str]) -> ValidationResult:
 def validate_metadata(metadata: Mapping[str, object], skill_dir: Path | None = None) -> list[str]:
     """Check the fields of a frontmatter.
 
-    Args:
-        metadata: Field name to value, as the strict profile reads them.
-        skill_dir: The skill's folder; its name must be the skill's (S8). None leaves that out.
-
-    Returns:
-        The messages of skills-ref: unexpected fields, name, description, compatibility. Empty means valid.
+    ``metadata`` is as the strict profile reads it. The name of ``skill_dir`` must be the skill's (S8); None leaves that
+    out. Returns the messages of skills-ref: unexpected fields, name, description, compatibility. Empty means valid.
     """
     errors: list[str] = []
     unexpected = sorted(str(key) for key in metadata if key not in FIELDS)
@@ -169,15 +165,7 @@ _WHEN = re.compile(
 
 
 def lint_skill(parsed: ParsedSkill, folder: Path) -> tuple[Diagnostic, ...]:
-    """Look at a skill as a careful reviewer would.
-
-    Args:
-        parsed: The whole SKILL.md.
-        folder: The skill's folder, to look up the files that the body links to.
-
-    Returns:
-        One finding per piece of advice, links one each.
-    """
+    """Look at a skill as a careful reviewer would. Returns one finding per piece of advice, links one each."""
     file = parsed.metadata.file
     found: list[Diagnostic] = []
 

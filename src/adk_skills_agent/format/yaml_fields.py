@@ -60,16 +60,9 @@ class YamlFields:
 def load_fields(text: str, *, libyaml: bool = True) -> YamlFields:
     """Read the YAML of a frontmatter.
 
-    Args:
-        text: The text between the fences.
-        libyaml: Use libyaml where PyYAML was built with it; the pure Python parser otherwise.
-
-    Returns:
-        The fields.
-
-    Raises:
-        YamlProblem: Not YAML, not a mapping, nested deeper than ``MAX_DEPTH``, more than ``MAX_NODES`` values or more
-            than ``MAX_CHARACTERS`` characters.
+    ``libyaml`` uses it where PyYAML was built with it; else the pure Python parser. Returns the fields. Raises
+    ``YamlProblem`` when not YAML, not a mapping, nested deeper than ``MAX_DEPTH``, more than ``MAX_NODES`` values or
+    more than ``MAX_CHARACTERS`` characters.
     """
     plain = plain_fields(text)
     return YamlFields(*plain) if plain is not None else parsed_fields(text, libyaml=libyaml)
@@ -102,9 +95,6 @@ def parsed_fields(text: str, *, libyaml: bool = True) -> YamlFields:
 def plain_values(text: str) -> Iterator[tuple[str, int]]:
     """The fields with a plain value: neither quoted nor a block, list or mapping.
 
-    Args:
-        text: YAML that ``load_fields`` accepts.
-
     Yields:
         Field name, and the index in the text just after the value.
     """
@@ -128,10 +118,6 @@ def plain_values(text: str) -> Iterator[tuple[str, int]]:
 
 def parse_events(text: str, *, libyaml: bool = True) -> Iterator[Any]:
     """The YAML events of a text.
-
-    Args:
-        text: YAML.
-        libyaml: As for ``load_fields``.
 
     Yields:
         PyYAML events.
@@ -332,8 +318,7 @@ _LINE = re.compile(
 def plain_fields(text: str) -> tuple[dict[str, YamlValue], dict[str, int]] | None:
     """The fields of a frontmatter in plain form.
 
-    Returns:
-        Field name to value, and to the 0-based line; None when a YAML parser must look at it.
+    Returns field name to value, and to the 0-based line; None when a YAML parser must look at it.
     """
     values: dict[str, YamlValue] = {}
     lines: dict[str, int] = {}

@@ -41,28 +41,4 @@ _NAMES = {
     "skill_environments": "LOCK_FILE Dependencies PackagesNotApproved SkillEnvironments dependencies_of",
     "uv": "Index",
 }
-__getattr__ = names_on_first_use(__name__, _NAMES)
-
-__all__ = [
-    "LOCK_FILE",
-    "Collected",
-    "Dependencies",
-    "Environment",
-    "Index",
-    "Lock",
-    "LockedPackage",
-    "Need",
-    "NeedKind",
-    "Needs",
-    "PackagesNotApproved",
-    "SkillEnvironments",
-    "collect",
-    "dependencies_of",
-    "find_environment",
-    "parsed_python",
-    "prepare",
-    "preset_requirements",
-    "read_lock",
-    "read_needs",
-    "resolve",
-]
+__getattr__, __all__ = names_on_first_use(__name__, _NAMES)

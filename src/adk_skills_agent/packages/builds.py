@@ -106,12 +106,7 @@ class _Source:
 def source_only(error: PackageError, requirements: Collection[str]) -> Requirement | None:
     """The package that a failed resolution had no wheel of, with the versions that would do.
 
-    Args:
-        error: What :func:`~adk_skills_agent.packages.uv.run_uv` raised.
-        requirements: What was to be resolved.
-
-    Returns:
-        None if it failed for another reason.
+    Returns None if it failed for another reason.
     """
     said = " ".join(getattr(error, "__notes__", ()))
     found = _SOURCE_ONLY.search(said)
@@ -151,20 +146,8 @@ def build(
 ) -> Path:
     """Build the wheel of the newest version of a package; what was built before is taken again. Blocks.
 
-    Args:
-        wanted: The distribution and the versions that will do.
-        cache: The folder of environments and downloads.
-        python: The interpreter it is for; None for the one that runs this.
-        index: Where the source and what its build needs come from.
-        before: Only files published before.
-        what: What it is for, in sentences: ``the packages of skill 'x'``.
-        progress: Called with each step.
-
-    Returns:
-        The folder with the wheel, named by the wheel's SHA-256.
-
-    Raises:
-        PackageError: There is no such source, or it cannot be built.
+    ``python`` None is the interpreter that runs this. Only files that were published ``before`` count. Returns the
+    folder with the wheel, named by the wheel's SHA-256. Raises ``PackageError``.
     """
     from adk_skills_agent.packages.lock import python_of, this_platform
 
@@ -415,21 +398,13 @@ class _Bounded(gzip.GzipFile):
         super().__init__(fileobj=io.BytesIO(data), mode="rb")
 
     def read(self, size: int | None = -1) -> bytes:
-        """See :meth:`io.RawIOBase.read`.
-
-        Raises:
-            ValueError: Too much is asked for.
-        """
+        """See :meth:`io.RawIOBase.read`. Raises ``ValueError`` when too much is asked for."""
         if size is None or not 0 <= size <= _MOST_READ_BYTES or self.tell() > _MOST_UNPACKED_BYTES:
             raise ValueError("it has a header or a content of too many bytes")
         return super().read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """See :meth:`io.IOBase.seek`.
-
-        Raises:
-            ValueError: Too much would be unpacked.
-        """
+        """See :meth:`io.IOBase.seek`. Raises ``ValueError`` when too much would be unpacked."""
         if whence == io.SEEK_END or offset > _MOST_UNPACKED_BYTES:
             raise ValueError("it unpacks to too many bytes")
         return super().seek(offset, whence)

@@ -184,13 +184,7 @@ _INSTALLERS = {
 
 
 def skill_metadata(metadata: Mapping[str, object], place: str, findings: Findings) -> None:
-    """Read ``requires`` of a skill's metadata, wherever in it the mapping is.
-
-    Args:
-        metadata: The frontmatter's ``metadata``, or another mapping of its.
-        place: The SKILL.md and its first line.
-        findings: Where they go.
-    """
+    """Read ``requires`` of a skill's metadata, wherever in it the mapping is."""
     waiting: list[tuple[Mapping[str, object], int]] = [(metadata, 0)]
     seen = 0
     while waiting and seen < 200:

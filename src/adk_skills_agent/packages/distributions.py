@@ -150,9 +150,7 @@ def _table() -> Mapping[str, str]:
 def distribution_of(module: str) -> str | None:
     """The distribution that brings a module; None when the table does not know one.
 
-    Args:
-        module: As a program imports it, such as ``PIL`` or ``google.cloud.storage``; the longest part of it that is in
-            the table decides.
+    The longest part of ``module`` that is in the table decides.
     """
     table = _table()
     name = module

@@ -78,14 +78,7 @@ class Environment:
 
 
 def packages_folder(cache: Path | None = None) -> Path:
-    """The folder of the environments and of uv's cache; it need not exist.
-
-    Args:
-        cache: The owner's choice; None for the user's cache.
-
-    Raises:
-        ConfigError: The process has no home.
-    """
+    """The folder of the environments and of uv's cache; it need not exist. Raises ``ConfigError``."""
     if cache is not None:
         return Path(cache).absolute()
     found = cache_folder(RegistryConfig())
@@ -106,10 +99,7 @@ def environment_digest(lock: Lock, python: str | None = None) -> str:
 def find_environment(lock: Lock, *, cache: Path, python: str | None = None) -> Environment | None:
     """The environment of a lock when it is there and whole; touches nothing of the network.
 
-    Args:
-        lock: What it must have.
-        cache: As :func:`packages_folder` says.
-        python: The interpreter it is for; None for the one that runs this.
+    ``python`` is the interpreter it is for; None is the one that runs this.
     """
     digest = environment_digest(lock, python)
     found = _opened(cache / "environments" / digest, digest)
@@ -160,17 +150,10 @@ def prepare(
 ) -> Environment:
     """The environment of a lock; made when it is not there. Blocks.
 
-    Args:
-        lock: The exact packages. Nothing else is installed; what :mod:`.builds` has built is taken from the cache.
-        cache: As :func:`packages_folder` says.
-        python: The interpreter it is for; None for the one that runs this.
-        index: Where packages come from.
-        what: What they are, for sentences: ``the packages of skill 'x'``.
-        seconds: Wall time for the downloads.
-        progress: Called with each step, from several threads.
-
-    Raises:
-        PackageError: A package cannot be fetched, or is not what was locked, or must not be used.
+    Nothing but the exact packages of ``lock`` is installed; what :mod:`.builds` has built is taken from the cache.
+    ``what`` they are is for sentences: ``the packages of skill 'x'``. ``seconds`` bounds the downloads; ``progress`` is
+    called with each step, from several threads. Raises ``PackageError`` when a package cannot be fetched, or is not
+    what was locked, or must not be used.
     """
     found = find_environment(lock, cache=cache, python=python)
     if found is not None:
@@ -400,11 +383,7 @@ def _own_files(env: Path) -> dict[str, str]:
 def _cleaned(env: Path, site: Path, before: dict[str, str], lock: Lock, what: str) -> list[str]:
     """Remove what would run unasked, refuse what replaces or leaves the environment.
 
-    Returns:
-        What was removed, one sentence each.
-
-    Raises:
-        PackageError: A package must not be used.
+    Returns what was removed, one sentence each. Raises ``PackageError`` when a package must not be used.
     """
     refused = _refusal(env, site, before, lock)
     if refused:
@@ -561,11 +540,7 @@ def collect(
 ) -> Collected:
     """Remove environments that were not used for a while, and what killed processes left behind.
 
-    Args:
-        cache: As :func:`packages_folder` says.
-        unused_days: How long, in days; 0 removes all.
-        keep: Digests that stay.
-        wanted: Asked besides; an environment it says yes to stays.
+    ``unused_days`` 0 removes all but the digests in ``keep`` and what ``wanted`` says yes to.
     """
     root = cache / "environments"
     now, removed, room, kept = time.time(), [], 0, 0

@@ -57,7 +57,6 @@ class Findings:
     """The findings so far, bounded.
 
     Attributes:
-        found: The findings, in the order of the files.
         problems: What could not be read, for the owner.
         uses: File to the names of the skill's own modules that it imports.
         functions: Names of functions that its shell scripts define; one may be sourced by another.

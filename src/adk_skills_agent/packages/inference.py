@@ -68,18 +68,9 @@ _MAX_PARSED_TOGETHER = 2 << 20
 def parsed_python(text: str | bytes) -> ast.Module:
     """Parse Python code of a stranger, from any thread.
 
-    CPython counts the depth of an ``ast.parse`` once for the whole interpreter (until 3.13): two threads that parse
-    at the same time can end in a SystemError.
-
-    Args:
-        text: The code; bytes are decoded as their first lines say.
-
-    Returns:
-        Its syntax tree.
-
-    Raises:
-        SyntaxError: The code is no Python.
-        ValueError: The code is nested too deeply, or too large, to be parsed.
+    CPython counts the depth of an ``ast.parse`` once for the whole interpreter (until 3.13): two threads that parse at
+    the same time can end in a SystemError. Returns its syntax tree. Raises ``SyntaxError`` when the code is no Python,
+    or ``ValueError`` when the code is nested too deeply, or too large, to be parsed.
     """
     if len(text) > MAX_PARSED:
         raise ValueError(f"it is larger than {MAX_PARSED >> 10} KiB")
@@ -96,11 +87,8 @@ def parsed_python(text: str | bytes) -> ast.Module:
 def python_code(code: SkillText, bundled: Collection[str], findings: Findings, *, strict: bool = True) -> None:
     """Read what Python code needs.
 
-    Args:
-        code: The script, or a piece of code in the instructions.
-        bundled: Names of modules that the skill has itself.
-        findings: Where it goes.
-        strict: Whether code that is no Python is worth a diagnostic.
+    ``bundled`` are the names of modules that the skill has itself. With ``strict``, code that is no Python is worth a
+    diagnostic.
     """
     # Python warns of '\d' in a string while it parses, and a warning may be an error where the agent runs.
     findings.uses.setdefault(code.path, set())

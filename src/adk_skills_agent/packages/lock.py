@@ -30,6 +30,7 @@ from adk_skills_agent.packages.needs import as_requirement
 from adk_skills_agent.packages.npm import PREFIX, checked_lock, is_node_requirement, locked_packages, resolve_node
 from adk_skills_agent.packages.skill_environments import PRESETS
 from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
+from adk_skills_agent.platforms import write_whole
 
 RESOLVE_SECONDS = 120.0
 SETTLED = timedelta(days=3)
@@ -154,11 +155,7 @@ class PythonVersion:
 
 
 def python_of(path: str | None) -> PythonVersion:
-    """The facts about an interpreter; None means the one that runs this.
-
-    Raises:
-        PackageError: It cannot be started.
-    """
+    """The facts about an interpreter; None means the one that runs this. Raises ``PackageError``."""
     if path is None or path == sys.executable:
         return PythonVersion(_real(sys.executable), platform.python_version())
     status = Path(path)
@@ -218,19 +215,10 @@ def resolve(
 ) -> Lock:
     """Find exact versions for requirements, with the hashes of their files. Asks the indexes; blocks.
 
-    Args:
-        requirements: As PEP 508 writes them; npm's as :func:`~adk_skills_agent.packages.npm.node_requirement` does.
-        cache: The folder for uv's cache.
-        python: The interpreter they are for; None for the one that runs this.
-        index: Where packages come from.
-        exclude_newer: Only files published before; None is three days ago on PyPI and no bound on other indexes.
-        what: What they are, for sentences.
-        seconds: Wall time at most.
-        progress: Called with each line uv and npm say.
-        node_lock: The author's ``package-lock.json``, whose versions stay where they will do.
-
-    Raises:
-        PackageError: There is no solution, or the index does not answer.
+    ``requirements`` are as PEP 508 writes them; npm's as :func:`~adk_skills_agent.packages.npm.node_requirement` does.
+    Only files published before ``exclude_newer`` count; None is three days ago on PyPI and no bound on other indexes.
+    ``node_lock`` is the author's ``package-lock.json``, whose versions stay where they will do. ``progress`` is called
+    with each line uv and npm say; ``what`` they are is for sentences. Raises ``PackageError``.
     """
     index = index or Index()
     for_node = tuple(sorted({text for text in requirements if is_node_requirement(text)}))
@@ -336,8 +324,7 @@ def npm_cache(cache: Path) -> Path:
 def check_requirements(requirements: Sequence[str], what: str) -> tuple[str, ...]:
     """The requirements, sorted and each once.
 
-    Raises:
-        PackageError: One names a URL, a path or a repository: only the configured indexes are asked.
+    Raises ``PackageError`` when one names a URL, a path or a repository: only the configured indexes are asked.
     """
     for text in requirements:
         if as_requirement(text) is None:
@@ -366,11 +353,7 @@ def _packages(text: str, what: str) -> list[LockedPackage]:
 
 
 def read_lock(path: Path) -> Lock | None:
-    """The lock in a file; None when there is no such file.
-
-    Raises:
-        ConfigError: It cannot be read, or is no lock.
-    """
+    """The lock in a file; None when there is no such file. Raises ``ConfigError``."""
     try:
         with path.open("rb") as stream:
             data = stream.read(_MAX_LOCK_BYTES + 1)
@@ -381,11 +364,19 @@ def read_lock(path: Path) -> Lock | None:
     return parse_lock(data, str(path))
 
 
+def write_lock(path: Path, lock: Lock) -> None:
+    """Write a lock aside, then rename: a reader never sees half of it. Raises ``ConfigError``."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, lock.text().encode(), mode=0o644)
+    except OSError as error:
+        raise ConfigError(f"The lock {path} cannot be written: {error.strerror}.") from error
+
+
 def parse_lock(data: bytes, where: str) -> Lock:
     """The lock that a file holds. It may be a stranger's: each name, version and hash is checked.
 
-    Raises:
-        ConfigError: It is no lock.
+    Raises ``ConfigError`` when it is no lock.
     """
     wrong = ConfigError(f"{where} is not a lock of packages. Make it again: adk-skills prepare.")
     if len(data) > _MAX_LOCK_BYTES:
@@ -429,11 +420,7 @@ def _locked(entry: object, wrong: ConfigError) -> LockedPackage:
 
 
 def check_fits(lock: Lock, python: str | None) -> None:
-    """Refuse a lock that was made for another Python or machine.
-
-    Raises:
-        PackageError: It was.
-    """
+    """Refuse a lock that was made for another Python or machine. Raises ``PackageError`` when it was."""
     here = (python_of(python).minor, this_platform())
     if (lock.python, lock.platform) != here:
         raise failure(
@@ -444,11 +431,7 @@ def check_fits(lock: Lock, python: str | None) -> None:
 
 
 def preset_requirements(name: str) -> tuple[str, ...]:
-    """The requirements of a preset, in exact versions.
-
-    Raises:
-        ConfigError: There is no preset of that name.
-    """
+    """The requirements of a preset, in exact versions. Raises ``ConfigError``."""
     if name not in PRESETS:
         raise ConfigError(f"There is no environment {name!r}. Known: {', '.join(PRESETS)}.")
     text = resources.files("adk_skills_agent.packages").joinpath(f"{name}.txt").read_text(encoding="utf-8")

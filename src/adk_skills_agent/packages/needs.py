@@ -199,8 +199,7 @@ def read_needs(skill: Skill, *, python: str | None = None, site: Path | None = N
 def find_needs(skill: Skill) -> Findings:
     """The needs that a skill's files state, place by place, without looking at this machine.
 
-    Raises:
-        SkillsError: The SKILL.md cannot be read.
+    Raises ``SkillsError`` when the SKILL.md cannot be read.
     """
     findings = Findings()
     metadata = skill.metadata
@@ -335,11 +334,8 @@ def _read_fence(fence: Fence, bundled: Collection[str], findings: Findings) -> N
 def supplied(skill: str, findings: Findings, *, python: str | None = None, site: Path | None = None) -> Needs:
     """The needs of a skill, one for each thing, with whether this machine has it and what would supply it.
 
-    Args:
-        skill: The skill's name.
-        findings: What its files say.
-        python: The interpreter its scripts get; None for the one that runs this.
-        site: The folder of modules of the environment that was prepared for it, if any.
+    ``python`` None is the interpreter that runs this; ``site`` has the modules of the environment that was prepared for
+    the skill.
     """
     groups: dict[tuple[NeedKind, str], list[Finding]] = {}
     for found in findings.found:

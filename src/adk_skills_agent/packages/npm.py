@@ -24,7 +24,7 @@ from typing import Any
 
 from adk_skills_agent.errors import PackageError
 from adk_skills_agent.packages.findings import word_set
-from adk_skills_agent.packages.uv import Cause, Index, Progress, explained, failure, run_program
+from adk_skills_agent.packages.uv import Cause, Index, Progress, failure, run_program
 
 PREFIX = "npm:"
 """Begins a requirement that npm answers: ``npm:docx@^9``."""
@@ -165,18 +165,7 @@ def resolve_node(
 ) -> dict[str, Any]:
     """The package-lock that requirements come to. Asks the registry; blocks.
 
-    Args:
-        requirements: As :func:`node_requirement` writes them.
-        cache: The folder of npm's cache.
-        index: Names the registry; empty for the one that npm is configured with.
-        exclude_newer: Only versions published before.
-        what: What they are, for sentences.
-        seconds: Wall time at most.
-        progress: Called with each line npm says.
-        known: The author's package-lock, whose versions stay where they will do.
-
-    Raises:
-        PackageError: There is no solution, or the registry does not answer.
+    Versions of ``known``, the author's package-lock, stay where they will do. Raises ``PackageError``.
     """
     arguments = ["install", "--package-lock-only", "--lockfile-version=3"]
     if exclude_newer is not None:
@@ -201,18 +190,7 @@ def install_node(
 ) -> None:
     """Install what a checked package-lock names into ``target/node_modules``, with the hook that makes Node find it.
 
-    Args:
-        lock: What :func:`checked_lock` returned.
-        target: A folder, made here.
-        cache: The folder of npm's cache.
-        index: Names the registry.
-        what: What they are, for sentences.
-        seconds: Wall time at most.
-        progress: Called with each line npm says.
-        hold: As :func:`~adk_skills_agent.packages.uv.run_program` takes it.
-
-    Raises:
-        PackageError: A package cannot be fetched, or is not what was locked.
+    Raises ``PackageError`` when a package cannot be fetched, or is not what was locked.
     """
     target.mkdir()
     root = lock["packages"][""]
@@ -229,12 +207,7 @@ def install_node(
 def link_commands(env: Path, taken: Collection[str]) -> list[str]:
     """Put the commands of npm packages beside those of Python's, but for names that are taken.
 
-    Args:
-        env: The environment.
-        taken: Names that no package may have.
-
-    Returns:
-        A sentence for each that was left out.
+    Returns a sentence for each that was left out.
     """
     notes = []
     commands = env / NODE_DIR / "node_modules" / ".bin"
@@ -257,12 +230,7 @@ def link_commands(env: Path, taken: Collection[str]) -> list[str]:
 
 
 def write_node(env: Path, place: Path) -> None:
-    """Put a ``node`` among the environment's commands that finds its packages: by ``require`` and by ``import``.
-
-    Args:
-        env: The environment while it is made.
-        place: Where it will be.
-    """
+    """Put a ``node`` among the environment's commands that finds its packages: by ``require`` and by ``import``."""
     modules = place / NODE_DIR
     load = f" --import={shlex.quote((modules / 'hook.mjs').as_uri())}" if (env / NODE_DIR / "hook.mjs").exists() else ""
     node = shlex.quote(str(shutil.which("node")))
@@ -306,12 +274,7 @@ export async function resolve(specifier, context, next) {
 def checked_lock(table: object, what: str) -> dict[str, Any]:
     """The part of a package-lock that is used, after every entry of it was checked.
 
-    Args:
-        table: A stranger's JSON.
-        what: What it is of, for sentences.
-
-    Raises:
-        PackageError: It is not a package-lock of version 3, or names something that no registry has.
+    Raises ``PackageError`` when it is not a package-lock of version 3, or names something that no registry has.
     """
     packages = table.get("packages") if isinstance(table, Mapping) else None
     root = packages.get("") if isinstance(packages, Mapping) else None
@@ -456,14 +419,13 @@ def _run_npm(
     }
     options = [*_QUIET, *_ONLY_REGISTRY, *([f"--registry={index.npm_registry}"] if index.npm_registry else [])]
     options += ["--offline"] if index.offline else ["--prefer-offline"] if arguments[0] == "ci" else []
-    ended = run_program(
-        [npm, *arguments, *options], environment, folder, seconds=seconds, progress=progress, hold=hold, what=what
+    run_program(
+        [npm, *arguments, *options],
+        environment,
+        folder,
+        seconds=seconds,
+        what=what,
+        causes=_CAUSES,
+        progress=progress,
+        hold=hold,
     )
-    if ended.late:
-        raise failure(
-            f"{what[:1].upper()}{what[1:]} could not be prepared within {seconds:g} seconds. Do it without them, or "
-            "tell the user.",
-            f"npm was stopped after {seconds:g} seconds. Check the registry, or give it more time.",
-        )
-    if ended.code != 0:
-        raise explained(_CAUSES, what, ended.said, f"npm {arguments[0]}")

@@ -27,15 +27,7 @@ _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 
 
 def main(name: str, words: list[str]) -> int:
-    """Do what a command line wants.
-
-    Args:
-        name: How the program was called: one of :data:`COMMANDS`.
-        words: Its arguments.
-
-    Returns:
-        The exit code; most lines become another program and do not return.
-    """
+    """Do what a command line wants. Returns the exit code; most lines become another program and do not return."""
     if "--version" in words[:1] or "-V" in words[:1]:
         print(f"{name} 0.0.0 (what is prepared for this skill)")
         return 0

@@ -54,13 +54,9 @@ _FOLDER = "environments"
 class SharedEnvironments:
     """Environments in a store.
 
-    Args:
-        url: As ``workspace_store`` has it: a folder, ``s3://bucket/prefix``, ``gs://...``.
-        key: Encrypts them, and tells that nobody else wrote them; None for neither. Who can write to a store without
-            a key decides what scripts of skills import.
-
-    Raises:
-        ConfigError: There is no such store, or the key cannot be used.
+    ``url`` is as ``workspace_store`` has it: a folder, ``s3://bucket/prefix``, ``gs://...``. ``key`` encrypts them, and
+    tells that nobody else wrote them: who can write to a store without a key decides what scripts of skills import.
+    Raises ``ConfigError`` when there is no such store, or the key cannot be used.
     """
 
     def __init__(self, url: str | os.PathLike[str], key: bytes | str | None = None) -> None:
@@ -72,14 +68,7 @@ class SharedEnvironments:
     ) -> Environment | None:
         """The environment of a lock, put where one that was made here would be. Blocks.
 
-        Args:
-            lock: What it must have.
-            cache: As ``packages_folder`` says.
-            python: The interpreter it is for; None for the one that runs this.
-            what: What the packages are, for sentences.
-
-        Returns:
-            None when the store has none, or one that cannot be used; the log says why.
+        Returns None when the store has none, or one that cannot be used; the log says why.
         """
         digest = environment_digest(lock, python)
         root = cache / "environments"
@@ -99,8 +88,7 @@ class SharedEnvironments:
     def save(self, environment: Environment, *, python: str | None = None) -> bool:
         """Put an environment into the store, unless it is there. Blocks.
 
-        Returns:
-            Whether it is there now; the log says why it is not.
+        Returns whether it is there now; the log says why it is not.
         """
         name = _name(environment.digest, environment.folder.parent)
         try:

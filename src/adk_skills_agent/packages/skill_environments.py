@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 import threading
 import time
 from collections import OrderedDict
@@ -118,11 +117,7 @@ class Dependencies:
 
 
 def dependencies_of(choice: Dependencies | str | None, *, default: str) -> Dependencies:
-    """The meaning of a ``dependencies=`` argument.
-
-    Raises:
-        ConfigError: It is neither a mode nor an object.
-    """
+    """The meaning of a ``dependencies=`` argument. Raises ``ConfigError`` when it is neither a mode nor an object."""
     if choice is None:
         return Dependencies(default)
     if isinstance(choice, str):
@@ -169,6 +164,17 @@ class PackagesNotApproved(PackageError):
         super().__init__(f"The packages of skill '{skill[:60]}' are not installed yet; the user has to approve them.")
         self.lock = lock
         self.skill = skill
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What :meth:`SkillEnvironments.environment_for` was asked for."""
+
+    skill: Skill
+    script: str | None
+    python: str | None
+    approved: Collection[str] = ()
+    progress: Progress | None = None
 
 
 class SkillEnvironments:
@@ -232,18 +238,10 @@ class SkillEnvironments:
         """
         if not self.on:
             return None
-        return self._environment(skill, stamp_of_skill(skill), script, python, approved, progress)
+        return self._environment(_Asked(skill, script, python, approved, progress), stamp_of_skill(skill))
 
-    def _environment(
-        self,
-        skill: Skill,
-        stamp: Stamp,
-        script: str | None,
-        python: str | None,
-        approved: Collection[str],
-        progress: Progress | None,
-    ) -> Environment | None:
-        key = (stamp, python, script)
+    def _environment(self, asked: _Asked, stamp: Stamp) -> Environment | None:
+        key = (stamp, asked.python, asked.script)
         with self._mutex:
             if key in self._found:
                 known = self._found[key]
@@ -253,7 +251,7 @@ class SkillEnvironments:
         if failed is not None and time.monotonic() - failed[0] < _RETRY_SECONDS:
             raise failed[1]
         try:
-            environment = self._decide(skill, script, python, approved, progress)
+            environment = self._decide(asked)
         except PackagesNotApproved:
             raise
         except PackageError as error:
@@ -301,7 +299,7 @@ class SkillEnvironments:
             with self._mutex:
                 _remember(self._notes, (stamp, python, script, path), notes)
         try:
-            environment = self._environment(skill, stamp, script, python, approved, None)
+            environment = self._environment(_Asked(skill, script, python, approved), stamp)
         except PackagesNotApproved:
             raise
         except PackageError as error:
@@ -410,24 +408,18 @@ class SkillEnvironments:
         )
         return wanted if any(starts) else ()
 
-    def _decide(
-        self,
-        skill: Skill,
-        script: str | None,
-        python: str | None,
-        approved: Collection[str],
-        progress: Progress | None,
-    ) -> Environment | None:
+    def _decide(self, asked: _Asked) -> Environment | None:
         from packaging.utils import canonicalize_name
 
         from adk_skills_agent.packages.needs import as_requirement
 
+        skill, script, python = asked.skill, asked.script, asked.python
         needs = self.needs_of(skill, python=python)
         own = tuple(text for text in needs.requirements() if as_requirement(text) is not None)
         node = self._node_packages(skill, needs, script, python)
         own = (*own, *node)  # an environment takes the place of the agent's Python, so it has both
         try:
-            return self._environment_with(skill, own, node, script, python, approved, progress)
+            return self._environment_with(asked, own, node)
         except PackagesNotApproved:
             raise
         except PackageError as error:
@@ -436,26 +428,18 @@ class SkillEnvironments:
             if not error.of_some or not needed or needed == own:
                 raise
             # One of the packages that only other files or the text name cannot be had: not this script's trouble.
-            found = self._environment_with(skill, needed, (), script, python, approved, progress)
+            found = self._environment_with(asked, needed, ())
             with self._mutex:
                 self._left_out[(stamp_of_skill(skill), python, script)] = error.message
             return found
 
-    def _environment_with(
-        self,
-        skill: Skill,
-        own: tuple[str, ...],
-        node: tuple[str, ...],
-        script: str | None,
-        python: str | None,
-        approved: Collection[str],
-        progress: Progress | None,
-    ) -> Environment | None:
+    def _environment_with(self, asked: _Asked, own: tuple[str, ...], node: tuple[str, ...]) -> Environment | None:
         """The environment of some requirements of a skill; see :meth:`_decide`."""
         from adk_skills_agent.packages.environments import prepare
         from adk_skills_agent.packages.lock import preset_requirements, resolve
         from adk_skills_agent.packages.uv import failure
 
+        skill, python, progress = asked.skill, asked.python, asked.progress
         settings, what = self.dependencies, f"the packages of skill '{skill.name[:60]}'"
         needs = self.needs_of(skill, python=python)
         beside = self._locks(skill)
@@ -470,7 +454,7 @@ class SkillEnvironments:
                 found = self._found_or_fetched(shared, python) if _covers(shared, own) else None
                 if found is not None:
                     return found
-        elif not node and not self._wants(skill, needs, script, python):
+        elif not node and not self._wants(skill, needs, asked.script, python):
             return None  # the agent's Python has it all, or nothing is needed
         wanted = tuple(sorted({*base, *own}))
         answering = [one for one in beside if one.packages and one.answers(wanted)]
@@ -495,23 +479,19 @@ class SkillEnvironments:
             # Nobody has seen the skill's own lock: its versions hold if the index has them and they are old enough.
             pins = tuple(f"{one.name}=={one.version}" for one in chosen.python_packages)
             chosen = None if pins else chosen
-        lock = (
-            chosen
-            if chosen is not None
-            else resolve(
-                tuple(sorted({*wanted, *pins})),
-                cache=self.cache / "uv",
-                python=python,
-                index=settings.index,
-                exclude_newer=settings.exclude_newer,
-                what=what,
-                progress=progress,
-                node_lock=node_lock,
-            )
+        lock = chosen or resolve(
+            tuple(sorted({*wanted, *pins})),
+            cache=self.cache / "uv",
+            python=python,
+            index=settings.index,
+            exclude_newer=settings.exclude_newer,
+            what=what,
+            progress=progress,
+            node_lock=node_lock,
         )
         if lock not in answering and not pins:  # what lies beside a skill is that skill's word, for nobody else
             self.keep(lock, wanted, python, node_lock)  # an answer is about exactly this one
-        if settings.mode == "ask" and lock.digest not in approved:
+        if settings.mode == "ask" and lock.digest not in asked.approved:
             raise PackagesNotApproved(skill.name, lock)
         found = self._found_or_fetched(lock, python)
         if found is not None:
@@ -565,6 +545,8 @@ class SkillEnvironments:
             python: The interpreter they are for.
             node_lock: The author's package-lock that chose versions: no skill with another one gets these.
         """
+        from adk_skills_agent.packages.lock import write_lock
+
         for any_index in (False, True):
             write_lock(self._place(wanted, python, node_lock, any_index=any_index), lock)
 
@@ -639,24 +621,3 @@ def stamp_of_skill(skill: Skill) -> Stamp:
         return folder, hash(snapshot(folder))
     except (OSError, SandboxError):  # not readable, or too much: nothing of it runs
         return folder, 0
-
-
-def write_lock(path: Path, lock: Lock) -> None:
-    """Write a lock aside, then rename: a reader never sees half of it.
-
-    Raises:
-        ConfigError: The disk did not take it.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, aside = tempfile.mkstemp(prefix=".adk-skills-", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(lock.text())
-            Path(aside).chmod(0o644)
-            Path(aside).replace(path)
-        except BaseException:
-            Path(aside).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ConfigError(f"The lock {path} cannot be written: {error.strerror}.") from error

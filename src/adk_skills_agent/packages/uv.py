@@ -91,11 +91,7 @@ def _bundled() -> str | None:
 
 
 def find_uv() -> str:
-    """The path of uv.
-
-    Raises:
-        PackageError: uv is not installed.
-    """
+    """The path of uv. Raises ``PackageError`` when uv is not installed."""
     found = _bundled() or shutil.which("uv")
     if found is None:
         raise failure(
@@ -117,23 +113,6 @@ def without_credentials(text: str) -> str:
     return _CREDENTIALS.sub("***@", text)
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a program ended.
-
-    Attributes:
-        code: Its exit code.
-        output: Its standard output.
-        said: Its standard error.
-        late: Whether it was killed because its time was over.
-    """
-
-    code: int
-    output: str
-    said: str
-    late: bool
-
-
 def run_program(
     command: Sequence[str],
     environment: Mapping[str, str],
@@ -141,23 +120,17 @@ def run_program(
     *,
     seconds: float,
     what: str,
+    causes: Sequence[Cause],
     progress: Progress | None = None,
     hold: int | None = None,
-) -> Ended:
-    """Run a package manager to its end, with nothing of the agent's environment but what is named.
+) -> str:
+    """Run a package manager to its end, with nothing of the agent's environment but what is named; its output.
 
-    Args:
-        command: The program and its arguments.
-        environment: All variables it gets.
-        folder: Where it works.
-        seconds: Wall time after which it and what it started are killed.
-        what: What it is for, in a sentence: ``the packages of skill 'x'``.
-        progress: Called with each line it says, from another thread.
-        hold: A descriptor it keeps open: a lock lasts as long as the program, also where this process is killed.
-
-    Raises:
-        PackageError: It cannot be started.
+    ``progress`` is called with each line it says, from another thread. ``hold`` is a descriptor it keeps open: a lock
+    lasts as long as the program, also where this process is killed. Raises ``PackageError`` when it cannot be started,
+    failed, or took too long; the sentence says why.
     """
+    program = Path(command[0]).name
     try:
         process = subprocess.Popen(
             command,
@@ -174,10 +147,19 @@ def run_program(
     except OSError as error:
         raise failure(
             f"{_capital(what)} cannot be prepared here. Do it without them, or tell the user.",
-            f"{Path(command[0]).name} cannot be started: {error.strerror}. Install it again.",
+            f"{program} cannot be started: {error.strerror}. Install it again.",
         ) from error
     said, output = _communicate(process, seconds, progress)
-    return Ended(process.returncode, output, said or "", said is None)
+    if said is None:
+        raise failure(
+            f"{_capital(what)} could not be prepared within {seconds:g} seconds. Do it without them, or tell the user.",
+            f"{program} was stopped after {seconds:g} seconds. Check the index, or give it more time.",
+        )
+    if process.returncode != 0:
+        raise explained(
+            causes, what, said, " ".join([program, *(word for word in command[1:3] if not word.startswith("-"))])
+        )
+    return output
 
 
 def run_uv(
@@ -189,22 +171,7 @@ def run_uv(
     progress: Progress | None = None,
     hold: int | None = None,
 ) -> str:
-    """Run uv to its end.
-
-    Args:
-        arguments: The command and its options, without those every call has.
-        cache: The folder of its cache.
-        seconds: As :func:`run_program`, like the others.
-        what: What it is for, in a sentence.
-        progress: Called with each line it says.
-        hold: A descriptor it keeps open.
-
-    Returns:
-        Its standard output.
-
-    Raises:
-        PackageError: It failed, or took too long; the sentence says why.
-    """
+    """As :func:`run_program`, for uv."""
     environment = {name: os.environ[name] for name in _PASSED_ON.split() if os.environ.get(name)}
     environment |= {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -219,16 +186,16 @@ def run_uv(
         "NO_COLOR": "1",
     }
     with tempfile.TemporaryDirectory(prefix="adk-skills-uv-") as empty:
-        command = [find_uv(), *arguments]
-        ended = run_program(command, environment, empty, seconds=seconds, what=what, progress=progress, hold=hold)
-    if ended.late:
-        raise failure(
-            f"{_capital(what)} could not be prepared within {seconds:g} seconds. Do it without them, or tell the user.",
-            f"uv was stopped after {seconds:g} seconds. Check the index, or give it more time.",
+        return run_program(
+            [find_uv(), *arguments],
+            environment,
+            empty,
+            seconds=seconds,
+            what=what,
+            causes=_CAUSES,
+            progress=progress,
+            hold=hold,
         )
-    if ended.code != 0:
-        raise explained(_CAUSES, what, ended.said, f"uv {' '.join(arguments[:2])}")
-    return ended.output
 
 
 def _communicate(process: subprocess.Popen[str], seconds: float, progress: Progress | None) -> tuple[str | None, str]:

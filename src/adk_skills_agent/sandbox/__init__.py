@@ -137,9 +137,7 @@ _NAMES = {
     "streaming": "EndEvent OutputEvent ResourceSample",
     "threads": "MAX_WAITING Semaphore uninterrupted warn_insecure_once",
 }
-__all__ = sorted(one.rpartition("=")[2] for listed in _NAMES.values() for one in listed.split())
-
-__getattr__ = names_on_first_use(__name__, _NAMES)
+__getattr__, __all__ = names_on_first_use(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

@@ -18,26 +18,3 @@ from adk_skills_agent.scripts.plan import (
     user_key,
     workspace_key,
 )
-
-__all__ = [
-    "Grant",
-    "Grants",
-    "GrantsByName",
-    "HostRules",
-    "Interpreters",
-    "RunSettings",
-    "ScriptArguments",
-    "ScriptLocation",
-    "ScriptOutcome",
-    "ScriptPlan",
-    "build_argv",
-    "execution_id",
-    "list_scripts",
-    "locate_script",
-    "plan_script",
-    "script_outcome",
-    "script_path",
-    "share_of",
-    "user_key",
-    "workspace_key",
-]

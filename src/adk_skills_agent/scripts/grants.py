@@ -75,8 +75,7 @@ class Grant:
 def grant_of(value: object, where: str) -> Grant:
     """The grant that a value of ``grants=`` means: a :class:`Grant`, or a plain mapping of variables.
 
-    Raises:
-        ConfigError: It is neither.
+    Raises ``ConfigError`` when it is neither.
     """
     if isinstance(value, Grant):
         return value
@@ -105,12 +104,7 @@ def network_of(network: Network, granted: Sequence[str], rules: HostRules = NO_H
     """The network of a run: the policy's, what is granted, and never what is denied.
 
     Where the user can be asked about hosts, a run that may reach none still gets a proxy, which refuses all and knows
-    their names.
-
-    Args:
-        network: The policy's. ``host`` stays as it is: nothing is checked there.
-        granted: Hosts of the grants.
-        rules: The owner's rules and the user's answers.
+    their names. ``host`` stays as it is: nothing is checked there.
     """
     if network.mode == "host":
         return network
@@ -139,13 +133,8 @@ class Grants:
 
     A script gets what is granted to all, to its skill and to itself; of a variable the narrower grant wins. What is a
     :class:`Secret` anywhere here is kept out of the output of every script, because the scripts of a session share a
-    workspace.
-
-    Args:
-        env: Variables for every script.
-        by_name: For a skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``): a :class:`Grant`, or a
-            mapping of variables.
-        also: More of the same, such as those of a permissions file; ``by_name`` wins.
+    workspace. ``env`` is for every script, ``by_name`` for a skill (``"weather"``) or one script
+    (``"weather/scripts/forecast.py"``); it wins over ``also``, such as those of a permissions file.
 
     Raises:
         ConfigError: A key, a variable's name or a value cannot be used. No sentence shows a value.
@@ -175,13 +164,8 @@ class Grants:
     ) -> tuple[SandboxPolicy, dict[str, EnvValue]]:
         """The policy and the variables of one run: the toolset's, with what is granted to it.
 
-        Args:
-            skill: The skill's name; empty for what is granted to all only.
-            script: The script, relative to the skill's root; empty for a command.
-            policy: The toolset's.
-            env: Variables that come before granted ones.
-            hosts: What rules and answers say of hosts.
-            has: As :meth:`of`.
+        ``skill`` is empty for what is granted to all only, ``script`` for a command. ``env`` comes before granted
+        variables; ``hosts`` is what rules and answers say of hosts, ``has`` as :meth:`of`.
         """
         granted = self.of(skill, script, has) | dict(env)
         return self.policy_of(skill, script, policy, hosts, has), self.with_programs(
@@ -191,11 +175,8 @@ class Grants:
     def of(self, skill: str, script: str, has: HasFile = lambda _path: False) -> dict[str, EnvValue]:
         """The variables of one script.
 
-        Args:
-            skill: The skill's name.
-            script: The script, relative to the skill's root (``scripts/run.py``).
-            has: Whether the skill has a file: a key without ``scripts/`` is for the file it spells out where the skill
-                has that, else for the one of its scripts folder, as a call is. May block.
+        ``has`` says whether the skill has a file, and may block: a key without ``scripts/`` is for the file it spells
+        out where the skill has that, else for the one of its scripts folder, as a call is.
         """
         variables = dict(self._all)
         for grant in self._for(skill, script, has):
@@ -216,12 +197,7 @@ class Grants:
     ) -> SandboxPolicy:
         """The policy of one script: the toolset's, opened as far as is granted to it.
 
-        Args:
-            skill: The skill's name.
-            script: The script, relative to the skill's root.
-            policy: The toolset's.
-            hosts: What rules and answers say of hosts.
-            has: As :meth:`of`.
+        ``hosts`` is what rules and answers say of hosts, ``has`` as :meth:`of`.
         """
         network = network_of(policy.network, self.hosts_of(skill, script, has), hosts or NO_HOST_RULES)
         programs = [str(program) for grant in self._for(skill, script, has) for program in grant.programs]
@@ -239,12 +215,7 @@ class Grants:
     ) -> dict[str, EnvValue]:
         """The variables of one script with its granted programs at the end of PATH: they shadow nothing.
 
-        Args:
-            skill: The skill's name.
-            script: The script, relative to the skill's root.
-            policy: The toolset's; its PATH holds where ``env`` has none.
-            env: The other variables of the script.
-            has: As :meth:`of`.
+        The PATH of ``policy`` holds where ``env`` has none.
         """
         folders = [folder for grant in self._for(skill, script, has) for folder in grant.folders]
         if not folders:
@@ -277,10 +248,8 @@ class Grants:
     def unknown(self, skills: Iterable[str], like: NearestFiles = lambda _skill, _path: None) -> list[str]:
         """One sentence for each key that is for nothing.
 
-        Args:
-            skills: The skills there are.
-            like: Tells which scripts of a skill are most like a path; None when it has that very script, or when its
-                files are not known. May block.
+        ``like`` tells which scripts of a skill are most like a path; None when it has that very script, or when its
+        files are not known. It may block.
         """
         names = list(skills)
         sentences = []
@@ -393,8 +362,7 @@ def _searched(program: str) -> str:
 def written_grants(grants: object) -> dict[str, Grant]:
     """Grants as a file has them: plain values, and ``{secret: NAME}`` for a variable of the agent's environment.
 
-    Raises:
-        ConfigError: Something of it is no grant; the sentence says whose.
+    Raises ``ConfigError`` when something of it is no grant; the sentence says whose.
     """
     if grants is None:
         return {}

@@ -35,12 +35,8 @@ MAX_INLINE_SHELL_BYTES = 100_000
 class Interpreters:
     """Which command starts which suffix.
 
-    Args:
-        extra: More suffixes, such as ``{".js": ("node",)}``; the script's path is appended. A suffix given here wins
-            over the built-in ones.
-
-    Raises:
-        ConfigError: A suffix or a command is malformed.
+    ``extra`` has more suffixes, such as ``{".js": ("node",)}``; the script's path is appended. A suffix given here wins
+    over the built-in ones. Raises ``ConfigError`` when a suffix or a command is malformed.
     """
 
     def __init__(self, extra: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -64,17 +60,9 @@ class Interpreters:
         """The commands that may run a script on another machine, best first; the first whose program is there does.
 
         A ``#!`` line decides as it does here (:meth:`command`). What other machines have for suffixes but Python's and
-        the shells' is not known, so these need the line, or the owner's word.
-
-        Args:
-            path: The script, relative to the skill's root.
-            head: The beginning of its bytes.
-
-        Returns:
-            Commands without the script; ``("python3",)`` and ``("bash",)`` stand for Python and the shell.
-
-        Raises:
-            UnsupportedScriptType: Neither the line nor the suffix names one.
+        the shells' is not known, so these need the line, or the owner's word. ``head`` is the beginning of the script's
+        bytes. Returns Commands without the script; ``("python3",)`` and ``("bash",)`` stand for Python and the shell.
+        Raises ``UnsupportedScriptType`` when neither the line nor the suffix names one.
         """
         name = PurePosixPath(path).name
         suffix = PurePosixPath(path).suffix.lower()
@@ -106,13 +94,9 @@ class Interpreters:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The command that runs a script, without its arguments, and notes on what had to be adapted.
 
-        Args:
-            script: The script as the sandbox sees it, such as ``/skill/scripts/run.py``.
-            source: The same file on the host, for what depends on its bytes.
-            python: The Python to use for ``.py``; None takes the one that runs the agent.
-
-        Raises:
-            UnsupportedScriptType: Nothing runs that suffix, or its interpreter is not here.
+        ``script`` is as the sandbox sees it (``/skill/scripts/run.py``), ``source`` the same file on the host, for what
+        depends on its bytes. ``python`` None is the one that runs the agent. Raises ``UnsupportedScriptType`` when
+        nothing runs that suffix, or its interpreter is not here.
         """
         suffix = script.suffix.lower()
         if suffix in self._extra:
@@ -178,12 +162,7 @@ _RUN_SUFFIXES = frozenset((*PYTHON_SUFFIXES, *SHELL_SUFFIXES, *_BY_SUFFIX))
 
 
 def is_runnable(path: str, *, executable: bool = False) -> bool:
-    """Whether a file of a skill looks like a script: what a model is told of; it may name any file to run it.
-
-    Args:
-        path: Relative to the skill's root.
-        executable: Whether the file may be executed.
-    """
+    """Whether a file of a skill looks like a script: what a model is told of; it may name any file to run it."""
     if executable or path.startswith(f"{SCRIPTS_FOLDER}/"):
         return True
     return not path.startswith(_NOT_TO_RUN) and PurePosixPath(path).suffix.lower() in _RUN_SUFFIXES

@@ -90,12 +90,9 @@ class ScriptOutcome:
     ) -> dict[str, object]:
         """The tool response: short, structured, without a path of the host.
 
-        Args:
-            artifacts: Output path to the name of the artifact that holds it.
-            streams: ``stdout`` or ``stderr`` to the name of the artifact that holds it.
-            beginnings: Of these, those whose artifact does not hold all of it, to the bytes it holds.
-            notes: More sentences for the model.
-            stream_chars: Most characters of each stream.
+        ``artifacts`` maps output paths, ``streams`` ``stdout`` and ``stderr`` to the artifacts that hold them;
+        ``beginnings`` those whose artifact does not hold all of it to the bytes it holds. ``stream_chars`` is the most
+        of each stream.
         """
         artifacts, streams, beginnings = artifacts or {}, streams or {}, beginnings or {}
         result = self.result
@@ -149,10 +146,7 @@ def script_outcome(
 ) -> ScriptOutcome:
     """Interpret a result.
 
-    Args:
-        plan: The call it belongs to.
-        result: What the sandbox returned.
-        error_chars: Longest quoted cause in ``error``; None for no bound (S0-20, S0-21).
+    ``error_chars`` is the longest quoted cause in ``error``; None for no bound (S0-20, S0-21).
     """
     stdout = _text(result.stdout)
     if result.status is Status.OK:
@@ -196,13 +190,8 @@ def cut(
 ) -> str:
     """Keep the start and the end of a long text and say between them what is missing and where it is.
 
-    Args:
-        text: What the sandbox kept: itself a head and a tail when ``missing_bytes`` is not 0.
-        limit: Most characters of the text to keep.
-        missing_bytes: Bytes the sandbox has already left out.
-        cut_at: Where in ``text`` they are missing, in characters; None when unknown.
-        artifact: Name of the artifact that holds all of it, if any.
-        artifact_bytes: How many bytes from the start the artifact holds, when it does not hold all of it.
+    ``missing_bytes`` is what the sandbox left out already, at ``cut_at`` characters. ``artifact`` holds all of the
+    text, or its first ``artifact_bytes``.
     """
     if len(text) <= limit:
         if missing_bytes <= 0:
@@ -345,8 +334,7 @@ class ScriptException:
 def condense_tracebacks(stderr: str, *, skill_prefix: str = "/skill/") -> tuple[str, ScriptException | None]:
     """Replace each traceback in ``stderr`` by its exception and the place in the skill's own code.
 
-    Returns:
-        The shortened text and the last exception in it, or None when there was none.
+    Returns the shortened text and the last exception in it, or None when there was none.
     """
     group = _GROUP.search(stderr)
     if group is not None:
@@ -464,10 +452,6 @@ def refused_hosts(policy: SandboxPolicy, result: ExecutionResult) -> tuple[Refus
 
     Where the proxy was asked it knows them. A run without any network has no proxy: when it failed, its own words may
     name a host, which is worth a hint and no more.
-
-    Args:
-        policy: Of the run.
-        result: What it did.
     """
     found: dict[str, RefusedHost] = {}
     for decision in result.network:
@@ -489,13 +473,7 @@ def refused_hosts(policy: SandboxPolicy, result: ExecutionResult) -> tuple[Refus
 
 
 def no_network_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams: str) -> str:
-    """:data:`NO_NETWORK` when the run had no network and what it printed speaks of that; else "".
-
-    Args:
-        policy: Of the run.
-        result: Its isolation report says whether the policy held.
-        streams: What it printed.
-    """
+    """:data:`NO_NETWORK` when the run had no network and what it printed speaks of that; else ""."""
     if policy.network.mode not in {"none", "loopback"} or result.isolation.enforced.get("network") == "none":
         return ""
     for stream in streams:
@@ -514,8 +492,7 @@ NO_SEMAPHORES: Final = (
 def no_semaphores_sentence(result: ExecutionResult) -> str:
     """:data:`NO_SEMAPHORES` when a failed run at Landlock asked for a semaphore of ``multiprocessing``; else "".
 
-    Args:
-        result: Only Landlock has no shared memory of the run's own (docs/explanation/isolation.md).
+    Only Landlock has no shared memory of the run's own (docs/explanation/isolation.md).
     """
     asked = "SemLock" in _text(result.stderr[-_LAST_CHARS:])
     return NO_SEMAPHORES if asked and result.isolation.level is IsolationLevel.LANDLOCK else ""
@@ -578,13 +555,7 @@ class MissingThing:
 def missing_things(
     plan: ScriptPlan, result: ExecutionResult, exception: ScriptException | None = None
 ) -> tuple[MissingThing, ...]:
-    """The things that a finished script did not find, each once.
-
-    Args:
-        plan: The call.
-        result: What happened.
-        exception: What ended a Python script.
-    """
+    """The things that a finished script did not find, each once."""
     text = _text(result.stderr[-4 * _LAST_CHARS :])
     found: dict[tuple[str, str], None] = {}
     for match in _NO_MODULE.finditer(text):

@@ -160,12 +160,7 @@ _LOOKED_THROUGH_BYTES = 64 << 10
 
 
 def heavy_imports(script: Path, python: str | None) -> tuple[str, ...]:
-    """The modules of :data:`_HEAVY` that a script imports at its top level and that its interpreter has.
-
-    Args:
-        script: The file.
-        python: The interpreter; None for the one that runs the agent.
-    """
+    """The modules of :data:`_HEAVY` that a script imports at its top level and that its interpreter has."""
     try:
         info = script.stat()
     except OSError:
@@ -229,14 +224,8 @@ def imported_from_above(root: Path, script: ScriptLocation) -> str:
     """The part of a Python script's path below the folder of its skill from which it imports more than lies beside it.
 
     ``scripts/run.py`` with ``from scripts.parts import x`` is meant to be started as a module, from the skill's root;
-    by its path alone, only what lies beside it is found.
-
-    Args:
-        root: The skill's folder.
-        script: Any script of it.
-
-    Returns:
-        Such as ``/scripts/run.py``; empty for a script that needs nothing of the kind.
+    by its path alone, only what lies beside it is found. Such as ``/scripts/run.py``; empty for a script that needs
+    nothing of the kind.
     """
     if script.file.suffix != ".py" or "/" not in script.path:
         return ""
@@ -265,10 +254,8 @@ _PLACEHOLDER = re.compile(rf"\{{baseDir\}}|\$(?:{'|'.join(SKILL_VARIABLES)})\b|\
 def with_skill_path(text: str, directory: str) -> str:
     """A text of a skill for a model, with the path of its folder where authors write a placeholder for it.
 
-    Args:
-        text: Instructions or a reference, with ``{baseDir}``, ``${CLAUDE_SKILL_DIR}``, ``${CLAUDE_PLUGIN_ROOT}``,
-            ``${SKILL_DIR}``, or these variables without braces.
-        directory: Where the skill is, as the model's tools see it.
+    Placeholders are ``{baseDir}``, ``${CLAUDE_SKILL_DIR}``, ``${CLAUDE_PLUGIN_ROOT}``, ``${SKILL_DIR}``, and these
+    variables without braces.
     """
     if "{baseDir}" not in text and "_DIR" not in text and "_ROOT" not in text:
         return text
@@ -379,10 +366,8 @@ def build_argv(arguments: ScriptArguments) -> tuple[str, ...]:
     """Turn the arguments of a call into argv elements, checked before anything is started (S0-36).
 
     Objects follow S0-40: a string or number becomes ``--key value``, true becomes ``--key``, false and null are left
-    out, a list repeats the option, ``_positional`` holds positional arguments, a nested object is an error.
-
-    Raises:
-        InvalidArguments: The form, a key, a value or the size cannot be passed; the sentence names which.
+    out, a list repeats the option, ``_positional`` holds positional arguments, a nested object is an error. Raises
+    ``InvalidArguments`` when the form, a key, a value or the size cannot be passed; the sentence names which.
     """
     args = arguments.args
     check_types(arguments)
@@ -407,11 +392,7 @@ def build_argv(arguments: ScriptArguments) -> tuple[str, ...]:
 
 
 def check_text(value: str, what: str) -> str:
-    """Return ``value`` when it can be passed to a process.
-
-    Raises:
-        InvalidArguments: It holds a NUL byte or a lone surrogate.
-    """
+    """Return ``value`` when it can be passed to a process. Raises ``InvalidArguments``."""
     if "\0" in value:
         raise InvalidArguments(f"{what} holds a NUL byte, which no process can receive. Remove it.")
     try:
@@ -424,11 +405,7 @@ def check_text(value: str, what: str) -> str:
 
 
 def check_types(arguments: ScriptArguments) -> None:
-    """Check the types of a call's arguments, not yet their values.
-
-    Raises:
-        InvalidArguments: One is wrong; the sentence names all that are.
-    """
+    """Check the types of a call's arguments, not yet their values. Raises ``InvalidArguments``."""
     args, short, positional = arguments.args, arguments.short_options, arguments.positional_args
     problems = []
     if args is not None and not isinstance(args, (str, list, tuple, Mapping)):
@@ -448,8 +425,7 @@ def check_types(arguments: ScriptArguments) -> None:
 def google_arguments(arguments: ScriptArguments) -> ScriptArguments:
     """The arguments as google-adk 2.13 spells them: ``{"count": 3, "all": True}`` is ``--count 3 --all True`` (S0-41).
 
-    Raises:
-        InvalidArguments: ``args`` is a string, which google-adk refuses.
+    Raises ``InvalidArguments`` when ``args`` is a string, which google-adk refuses.
     """
     args, short, positional = arguments.args, arguments.short_options, arguments.positional_args
     if isinstance(args, str):
@@ -590,8 +566,7 @@ def list_scripts(skill: Skill) -> tuple[str, ...]:
 def script_path(path: object) -> str:
     """The path of a script below ``scripts/``, which may be left out: ``setup.py`` and ``scripts/setup.py``.
 
-    Raises:
-        InvalidArguments: It is no path inside the skill.
+    Raises ``InvalidArguments`` when it is no path inside the skill.
     """
     return script_paths(path)[-1]
 
@@ -599,8 +574,7 @@ def script_path(path: object) -> str:
 def script_paths(path: object) -> tuple[str, ...]:
     """The files that a script's path may mean, best first: as written, then below ``scripts/``.
 
-    Raises:
-        InvalidArguments: It is no path inside the skill.
+    Raises ``InvalidArguments`` when it is no path inside the skill.
     """
     if not isinstance(path, str):
         raise InvalidArguments(f"The script path must be a string, got {type(path).__name__}.")

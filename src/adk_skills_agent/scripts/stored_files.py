@@ -30,7 +30,6 @@ class StoredFile(NamedTuple):
 
     Attributes:
         blob: The name of the object with its bytes: ``<digest>.<number of the entry it came with>``.
-        size: In bytes.
         executable: Whether its owner may execute it.
         modified_ns: Its time of change, in nanoseconds since 1970.
     """
@@ -70,11 +69,7 @@ class Content:
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> Content:
-        """The reverse, checked: nothing in a store may lead out of the session's folders.
-
-        Raises:
-            ValueError: It has another form, or a path that leaves them.
-        """
+        """The reverse, checked: nothing in a store may lead out of the session's folders. Raises ``ValueError``."""
         files, folders, facts = value["files"], value["folders"], value["facts"]
         if not isinstance(files, dict) or not isinstance(folders, list) or not isinstance(facts, dict):
             raise ValueError("files, folders or facts are missing")  # noqa: TRY004  # a damaged entry, not a caller's type
@@ -134,10 +129,8 @@ class Seen:
 class SessionFolders:
     """The folders of one session on this machine.
 
-    Args:
-        work: Its workspace; ``tmp`` and ``skills`` lie beside it and need not be there.
-        tmp: The session's ``/tmp``. The home folder in it is each run's own and never looked at.
-        skills: Skill folders that runs may write to.
+    ``tmp`` and ``skills`` lie beside the workspace and need not be there; the home folder in ``tmp`` is each run's own
+    and never looked at.
     """
 
     def __init__(self, work: Path, tmp: Path, skills: Path) -> None:
@@ -149,11 +142,7 @@ class SessionFolders:
         return self.roots[root] / rest
 
     def look(self) -> Seen:
-        """What is there now; links and special files are not a session's and left out. Blocks.
-
-        Raises:
-            OSError: A folder cannot be read.
-        """
+        """What is there now; links and special files are not a session's and left out. Blocks. Raises ``OSError``."""
         taken = time.time_ns()
         files: dict[str, _Stamp] = {}
         folders: set[str] = set()
@@ -167,11 +156,7 @@ class SessionFolders:
         return Seen(files, frozenset(folders), taken)
 
     def read(self, path: str) -> bytes:
-        """A file's bytes; no link is followed.
-
-        Raises:
-            OSError: It cannot be read, or is no file any more.
-        """
+        """A file's bytes; no link is followed. Raises ``OSError`` when it cannot be read, or is no file any more."""
         descriptor = os.open(self.on_disk(path), os.O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             return file.read()
@@ -185,11 +170,7 @@ class SessionFolders:
     ) -> int:
         """Make the disk what a store has. Everything is fetched before anything here changes. Blocks.
 
-        Args:
-            wanted: What shall be there.
-            known: What of it is there already.
-            keep: Paths that stay although the store does not have them.
-            fetch: Gets the bytes of a file, verified.
+        Paths in ``keep`` stay although the store does not have them.
 
         Returns:
             How many bytes were fetched.
@@ -225,16 +206,8 @@ class SessionFolders:
     def set_aside(self, paths: Sequence[str], folder: str) -> list[str]:
         """Move files into a folder of the workspace, so that nothing else takes their place.
 
-        Args:
-            paths: As :attr:`Content.files` has them.
-            folder: Its name in the workspace; what is not of the workspace gets a folder ``from-tmp`` or
-                ``from-skills`` in it.
-
-        Returns:
-            Where they are now, as :attr:`Content.files` would have it.
-
-        Raises:
-            OSError: One cannot be moved.
+        ``folder`` is its name in the workspace; what is not of the workspace gets a folder ``from-tmp`` or
+        ``from-skills`` in it. Returns where they are now, as :attr:`Content.files` would have it. Raises ``OSError``.
         """
         moved = []
         for path in paths:
@@ -317,8 +290,7 @@ def content_name(data: bytes, name_of: Callable[[bytes], str] | None) -> str:
 def verified(data: bytes | None, file: StoredFile, name_of: Callable[[bytes], str] | None) -> bytes:
     """The bytes of a file, when they are what was stored.
 
-    Raises:
-        StorageDamaged: They are missing, or others.
+    Raises ``StorageDamaged`` when they are missing, or others.
     """
     if data is None:
         raise StorageDamaged(f"The object {file.blob} is missing in the store.")

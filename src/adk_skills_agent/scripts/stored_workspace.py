@@ -48,9 +48,6 @@ class StoreReport:
     Attributes:
         action: ``fetched``, ``saved``, ``not_saved`` (the files are only on this server), ``lost`` (another server took
             the session over), ``withheld`` (a file that holds a secret), ``busy``, ``unavailable`` or ``damaged``.
-        files: How many files were moved.
-        bytes: Their size.
-        seconds: How long it took.
         problem: What is wrong and what to do; empty when nothing is.
     """
 
@@ -66,8 +63,6 @@ class SessionStore:
     """What a call says about the store of its session.
 
     Attributes:
-        store: Where the files are kept.
-        owner: Whose they are.
         most_bytes: What the policy lets the session's folders hold together; None for any size.
         secrets: What must not be stored; None when there are no secrets.
         tell: Gets each report; it may be called from any thread.
@@ -106,12 +101,7 @@ class _Known:
 
 
 class StoredWorkspace:
-    """The state that one server has of one session's files in a store. One call at a time uses it.
-
-    Args:
-        store: Where the files are kept.
-        key: Of the session.
-    """
+    """The state that one server has of one session's files in a store. One call at a time uses it."""
 
     def __init__(self, store: WorkspaceStore, key: str) -> None:
         self.store = store
@@ -145,11 +135,8 @@ class StoredWorkspace:
     def begin(self, folders: SessionFolders, about: SessionStore, call: str, *, writes: bool) -> list[str]:
         """Have the session's files as they are now and, for a call that may change them, the session itself. Blocks.
 
-        Args:
-            folders: The session's on this machine.
-            about: Whose they are and who is told.
-            call: What for, in a few words; the next server tells them when this one dies.
-            writes: Whether files may change.
+        ``call`` says in a few words what for; the next server tells them when this one dies. ``writes``: files may
+        change.
 
         Returns:
             Sentences for the model.

@@ -42,13 +42,7 @@ Key = bytes | str | Secret
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose files they are, for the operator's lists.
-
-    Attributes:
-        app: The application's name.
-        user: The user's id.
-        session: The session's id.
-    """
+    """Whose files they are, for the operator's lists."""
 
     app: str = ""
     user: str = ""
@@ -68,7 +62,6 @@ class Entry:
         base: The number of the entry that lists the files; its own when it does.
         saved: When, in seconds since 1970, by the clock of its server. Only for people, and for how long it is kept.
         call: What a claim is for; of a saved entry, the call that was cut off before it, or empty.
-        owner: Whose files they are.
         lease: Of a claim: after so many seconds without a sign of life its server is dead. Servers may be set
             differently; who waits goes by the longer one.
         content: The files, when this entry lists them.
@@ -108,9 +101,7 @@ class Entry:
     def from_bytes(cls, number: int, data: bytes) -> Entry:
         """The reverse.
 
-        Raises:
-            ValueError: It is damaged.
-            StorageError: It is of another version of this package.
+        Raises ``ValueError`` when it is damaged, or ``StorageError`` when it is of another version of this package.
         """
         unpack = zlib.decompressobj()
         try:
@@ -241,11 +232,7 @@ def _keys(key: Key | Sequence[Key]) -> list[bytes | str]:
 
 
 def workspace_store_of(value: object) -> WorkspaceStore | None:
-    """The setting ``workspace_store`` of a toolset: None, a folder, a URL, or a store.
-
-    Raises:
-        ConfigError: It is something else, or cannot be used.
-    """
+    """The setting ``workspace_store`` of a toolset: None, a folder, a URL, or a store. Raises ``ConfigError``."""
     if value is None or isinstance(value, WorkspaceStore):
         return value
     if isinstance(value, (str, os.PathLike, ObjectStore)):
@@ -257,12 +244,7 @@ def workspace_store_of(value: object) -> WorkspaceStore | None:
 
 
 class SessionLog:
-    """The log of one session. Every method blocks and may raise :class:`StorageError`.
-
-    Args:
-        store: Where it is.
-        name: Its folder there.
-    """
+    """The log of one session. Every method blocks and may raise :class:`StorageError`."""
 
     def __init__(self, store: WorkspaceStore, name: str) -> None:
         self.store = store
@@ -332,13 +314,8 @@ class SessionLog:
     def prune(self, before: int, keep: frozenset[str], until: int) -> tuple[int, int]:
         """Remove what no entry that stays needs.
 
-        Args:
-            before: Entries with smaller numbers go.
-            keep: The blobs of those that stay.
-            until: Only blobs that came with entries up to this one go: later ones are another server's.
-
-        Returns:
-            How many objects went, and their bytes.
+        Only blobs that came with entries up to ``until`` go: later ones are another server's. Returns how many objects
+        went, and their bytes.
         """
         doomed: dict[str, int] = {}
         for folder in ("log", "alive", "blobs"):
@@ -402,9 +379,6 @@ class StoredSession:
 
     Attributes:
         name: Its folder there.
-        owner: Whose it is.
-        files: How many files it has.
-        size: Their bytes.
         stored: Bytes of its objects in the store, earlier versions among them.
         saved: When it was last written, in seconds since 1970, by the clock of that server; None if nobody knows.
         holder: The server that works on it or did not end; empty when none does.
@@ -437,11 +411,7 @@ class StoredSession:
 
 
 def stored_session(log: SessionLog) -> StoredSession:
-    """What a store has of one session. Blocks.
-
-    Raises:
-        StorageError: The store does not answer.
-    """
+    """What a store has of one session. Blocks. Raises ``StorageError`` when the store does not answer."""
     numbers = log.numbers()
     problems: list[str] = []
     saved = log.last_saved(numbers, problems)
@@ -495,12 +465,8 @@ class Collected:
 def collect_garbage(store: WorkspaceStore, older_than: float | None = None) -> Collected:
     """Remove sessions nobody used for long, and in the others what no entry needs. Blocks.
 
-    Args:
-        store: The store.
-        older_than: In seconds; None removes no session. A session from the future, by a clock that is wrong, stays.
-
-    Raises:
-        StorageError: The store does not answer.
+    ``older_than`` is in seconds; None removes no session. A session from the future, by a clock that is wrong, stays.
+    Raises ``StorageError`` when the store does not answer.
     """
     done = Collected()
     busy: list[tuple[SessionLog, Life]] = []
@@ -557,11 +523,7 @@ def _collect_one(log: SessionLog, older_than: float | None, done: Collected, dea
 def remove_session(store: WorkspaceStore, name: str) -> bool:
     """Remove a session. Blocks, for ``lease_seconds`` where a server has it and may be dead.
 
-    Returns:
-        False when a server works on it; nothing was removed.
-
-    Raises:
-        StorageError: There is no such session, or the store does not answer.
+    Returns False when a server works on it; nothing was removed. Raises ``StorageError``.
     """
     log = SessionLog(store, name)
     if not _SESSION.fullmatch(name) or not log.numbers():
@@ -599,7 +561,6 @@ class OperatorClaim:
     """A session while an operator's command has it.
 
     Attributes:
-        entry: The claim.
         saved: The entry that was saved last, if any.
         numbers: The entries there were.
         last_used: When a server wrote to it last, in seconds since 1970 by that server's clock.
@@ -615,10 +576,7 @@ class OperatorClaim:
 def claimed(log: SessionLog, call: str, dead: Life | None = None) -> Iterator[OperatorClaim | Life]:
     """Have a session for a command of the operator.
 
-    Args:
-        log: The session's.
-        call: What for.
-        dead: What was seen of its server ``lease_seconds`` ago.
+    ``dead`` is what was seen of its server ``lease_seconds`` ago.
 
     Yields:
         The claim; what is seen of its server when one has the session.
@@ -658,18 +616,7 @@ def new_entry(
     content: Content | None = None,
     lease: float = 0.0,
 ) -> Entry:
-    """The entry after another one.
-
-    Args:
-        before: The id of that one; empty where there is none, or none that can be read.
-        number: Its number; 0 where there is none.
-        kind: As :class:`Entry`.
-        base: As :class:`Entry`; of no account where ``content`` is given.
-        call: As :class:`Entry`.
-        owner: As :class:`Entry`.
-        content: As :class:`Entry`.
-        lease: As :class:`Entry`.
-    """
+    """The entry after another one."""
     return Entry(
         number + 1,
         os.urandom(12).hex(),
@@ -686,13 +633,7 @@ def new_entry(
 
 
 class SignsOfLife:
-    """Shows that a claim's server works, from a thread of its own, until it is ended.
-
-    Args:
-        log: The session's.
-        number: The claim's.
-        every: In seconds.
-    """
+    """Shows that a claim's server works, from a thread of its own, until it is ended."""
 
     def __init__(self, log: SessionLog, number: int, every: float) -> None:
         self._log = log

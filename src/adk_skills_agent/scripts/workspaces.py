@@ -95,8 +95,7 @@ class WorkspaceClaim:
     def open(self) -> SessionWorkspace:
         """The folder, made when it is missing; the same one however often it is asked for. May block.
 
-        Raises:
-            SandboxError: The folder cannot be made.
+        Raises ``SandboxError`` when the folder cannot be made.
         """
         return self._opened or self._workspaces._open_folder(self)
 
@@ -104,11 +103,8 @@ class WorkspaceClaim:
         """Have the folder alone; waits while another run of the session has it.
 
         With a store the files are those of the session's last call, on whatever server that was, and are saved at the
-        end. What could not be done is in :attr:`notes`.
-
-        Args:
-            writes: Whether files may change in this turn.
-            call: What the turn is for, in a few words: another server tells them when this one dies in it.
+        end. What could not be done is in :attr:`notes`. ``call`` says in a few words what the turn is for: another
+        server tells them when this one dies in it.
 
         Raises:
             TooManyRuns: On entering: too many runs of the session wait for it already.
@@ -234,9 +230,8 @@ class _Claiming(contextlib.AbstractAsyncContextManager[WorkspaceClaim]):
 class SessionWorkspaces:
     """The workspaces of all sessions in this process.
 
-    Args:
-        max_workspaces: Beyond this many the least recently used idle one is deleted.
-        idle_seconds: A workspace unused for this long is deleted when another session opens one.
+    Beyond ``max_workspaces`` the least recently used idle one is deleted; one unused for ``idle_seconds`` is, when
+    another session opens one.
     """
 
     def __init__(self, *, max_workspaces: int = MAX_WORKSPACES, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -249,22 +244,15 @@ class SessionWorkspaces:
     ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim]:
         """The right to the folder of ``key``, for the length of one call; nothing blocks but deleting what was made.
 
-        Args:
-            key: See :func:`~adk_skills_agent.scripts.plan.workspace_key`.
-            owner: Who must be closed before the folder is deleted.
-            kept_in: A folder of the owner's for workspaces that are never deleted: a session that goes on after a
-                restart finds its files there. None for a temporary one.
-            store: Where the files are kept beside, for other servers; None for nowhere.
+        ``owner`` must be closed before the folder is deleted. ``kept_in`` is a folder of the owner's for workspaces
+        that are never deleted: a session that goes on after a restart finds its files there. ``store`` keeps the files
+        for other servers.
         """
         return _Claiming(self, key, id(owner), kept_in, store)
 
     @contextlib.asynccontextmanager
     async def use(self, key: str, owner: object = None) -> AsyncIterator[SessionWorkspace]:
-        """Claim the folder of ``key``, open it and wait for its turn.
-
-        Raises:
-            SandboxError: The folder cannot be made.
-        """
+        """Claim the folder of ``key``, open it and wait for its turn. Raises ``SandboxError``."""
         async with self.claim(key, owner) as claim:
             opened = await asyncio.to_thread(claim.open)
             async with claim.turn():
@@ -384,11 +372,7 @@ class SessionWorkspaces:
         return doomed
 
     def _surplus(self, idle: list[str]) -> set[str]:
-        """The keys of workspaces that are too many: of the users with the most, their oldest (row 81).
-
-        Args:
-            idle: Keys of those that may go, the oldest first.
-        """
+        """The keys of workspaces that are too many: of the users with the most, their oldest (row 81)."""
         surplus = len(self._open) - self._max
         if surplus <= 0:
             return set()
@@ -440,9 +424,7 @@ class Usage:
 def usage_of(root: Path, *, but: str = "") -> Usage:
     """The content of a folder. Blocks.
 
-    Args:
-        root: The folder; it may be missing.
-        but: The relative path of a file that does not count, because it is about to be replaced.
+    ``but`` is the relative path of a file that does not count, because it is about to be replaced.
     """
     total, entries, left_out = 0, 0, f"{root}/{but}"
     for folder, folders, files in os.walk(root):

@@ -33,7 +33,7 @@ _NAMES = {
     "store": "SkillStore",
     "tree": "SkillTree TreeFile read_tree",
 }
-__getattr__ = names_on_first_use(__name__, _NAMES)
+__getattr__, _ = names_on_first_use(__name__, _NAMES)
 
 __all__ = [
     "ConsentPage",

@@ -42,15 +42,9 @@ _EXECUTABLE = stat.S_IXUSR
 def read_archive(data: bytes, what: str) -> dict[str, TreeFile]:
     """The regular files of an archive.
 
-    Args:
-        data: The bytes of a ``.zip`` (or ``.skill``, ``.whl``), ``.tar`` or ``.tar.gz``.
-        what: What it is, for sentences: ``the archive skills.zip``.
-
-    Returns:
-        Path to file, in the order of the archive.
-
-    Raises:
-        SourceError: It is damaged, too large, or has a member that no archive of skills should have.
+    ``data`` is a ``.zip`` (or ``.skill``, ``.whl``), ``.tar`` or ``.tar.gz``; ``what`` names it in sentences. Returns
+    Path to file, in the order of the archive. Raises ``SourceError`` when it is damaged, too large, or has a member
+    that no archive of skills should have.
     """
     if len(data) > MAX_PACKED_BYTES:
         raise SourceError(f"{what} has more than {MAX_PACKED_BYTES >> 20} MiB. Ask its author to make it smaller.")
@@ -77,11 +71,7 @@ def read_archive(data: bytes, what: str) -> dict[str, TreeFile]:
 def skills_of(files: Mapping[str, TreeFile], what: str) -> dict[str, SkillTree]:
     """The skills in the files of an archive.
 
-    Returns:
-        The folder in the archive (empty for its root) to the skill's tree.
-
-    Raises:
-        SourceError: There is none, or as :func:`~.tree.tree_of`.
+    Returns the folder in the archive (empty for its root) to the skill's tree. Raises ``SourceError``.
     """
     folders = skill_folders(files)
     if not folders:
@@ -231,9 +221,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 def pack_zip(tree: SkillTree, prefix: str = "") -> bytes:
     """A ``.zip`` (``.skill``) of a skill; the same bytes for the same tree.
 
-    Args:
-        tree: The skill.
-        prefix: A folder in the archive that everything is put into; empty for its root.
+    ``prefix`` is a folder in the archive that everything is put into.
     """
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
@@ -247,12 +235,7 @@ def pack_zip(tree: SkillTree, prefix: str = "") -> bytes:
 
 
 def pack_tar(tree: SkillTree, prefix: str = "") -> bytes:
-    """A ``.tar.gz`` of a skill; the same bytes for the same tree.
-
-    Args:
-        tree: The skill.
-        prefix: As for :func:`pack_zip`.
-    """
+    """A ``.tar.gz`` of a skill; the same bytes for the same tree."""
     import gzip
 
     inner = io.BytesIO()
@@ -269,11 +252,7 @@ def pack_tar(tree: SkillTree, prefix: str = "") -> bytes:
 
 
 def read_archive_file(path: Path, what: str) -> bytes:
-    """The bytes of an archive on disk, bounded.
-
-    Raises:
-        SourceError: It cannot be read, or is too large.
-    """
+    """The bytes of an archive on disk, bounded. Raises ``SourceError`` when it cannot be read, or is too large."""
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_PACKED_BYTES + 1)

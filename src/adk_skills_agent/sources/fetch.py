@@ -150,13 +150,7 @@ class _InGit:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A source that was opened.
-
-    Attributes:
-        skills: What it has.
-        commit: What it is at.
-        signer: Who signed that.
-    """
+    """A source that was opened."""
 
     skills: SkillFolders
     commit: str = ""
@@ -169,14 +163,9 @@ def opened(
 ) -> Iterator[Opened]:
     """Open a source; its files are fetched as they are asked for.
 
-    Args:
-        origin: The source.
-        allow_private: Whether a web server may send us to private addresses.
-        signatures: Whose signatures count; None does not look.
-        tag: The tag that ``origin.ref``, a commit, was found by: its signature counts, too.
-
-    Raises:
-        SourceError: It cannot be fetched, or nobody signed it and that is required.
+    With ``allow_private`` a web server may send us to private addresses. ``tag`` is what ``origin.ref``, a commit, was
+    found by: its signature counts, too. Raises ``SourceError`` when it cannot be fetched, or nobody signed it and that
+    is required.
     """
     if signatures is not None and signatures.required and origin.kind not in {OriginKind.GIT, OriginKind.ARCHIVE}:
         from adk_skills_agent.sources.signatures import unsigned
@@ -337,17 +326,10 @@ def fetch_skills(
 ) -> list[FetchedSkill]:
     """The skills of a source that are wanted.
 
-    Args:
-        origin: The source.
-        names: Names of skills, or of plugins of a marketplace, all of whose skills are meant then.
-        everything: All of them.
-        folders: Just these folders in the source; a folder that is not there gives no skill.
-        allow_private: As :func:`opened`.
-        signatures: As :func:`opened`.
-        tag: As :func:`opened`.
-
-    Raises:
-        SourceError: It cannot be fetched, has no such skill, or has several and none was named.
+    ``names`` are those of skills, or of plugins of a marketplace, all of whose skills are meant then; ``everything``
+    means all, ``folders`` just these folders in the source (one that is not there gives no skill). The rest is as
+    :func:`opened` has it. Raises ``SourceError`` when it cannot be fetched, has no such skill, or has several and none
+    was named.
     """
     with opened(origin, allow_private=allow_private, signatures=signatures, tag=tag) as source:
         if folders is not None:

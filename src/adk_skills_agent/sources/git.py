@@ -72,7 +72,6 @@ class GitCheckout:
     Made by :func:`checkout`.
 
     Attributes:
-        url: Where it came from.
         commit: The full name of the commit.
         files: Path to file; nothing in sub-modules.
     """
@@ -92,8 +91,7 @@ class GitCheckout:
     def read(self, paths: Iterable[str]) -> dict[str, bytes]:
         """The bytes of some files, fetched in one request where they are not here yet.
 
-        Raises:
-            SourceError: The server does not send one, or one is larger than a file of a skill may be.
+        Raises ``SourceError`` when the server does not send one, or one is larger than a file of a skill may be.
         """
         wanted = {path: self.files[path].blob for path in paths}
         missing = sorted(set(wanted.values()) - set(self._blobs))
@@ -212,12 +210,9 @@ class GitCheckout:
     def signature(self, ref: str, policy: SignaturePolicy) -> tuple[str, str]:
         """Who signed the tag ``ref``, else the commit, as git verifies it.
 
-        Args:
-            ref: What was asked for: a tag is fetched with its signature, and must lead to this commit.
-            policy: Whose signatures count; when it names nobody, git's own ``gpg.ssh.allowedSignersFile`` and keyring.
-
-        Returns:
-            The signer, and when there is none (an empty text) why.
+        A tag is fetched with its signature, and must lead to this commit. When ``policy`` names nobody, git's own
+        ``gpg.ssh.allowedSignersFile`` and keyring count. Returns the signer, and when there is none (an empty text)
+        why.
         """
         if ref and not is_commit(ref):
             name = f"refs/tags/{ref}"
@@ -270,12 +265,7 @@ def _reason(said: str) -> str:
 def checkout(url: str, ref: str = "") -> Iterator[GitCheckout]:
     """Fetch one commit of a repository without its files.
 
-    Args:
-        url: As git takes it.
-        ref: Branch, tag or whole name of a commit; the default branch when empty.
-
-    Raises:
-        SourceError: There is no git, no such repository or ref, or the server refuses.
+    Raises ``SourceError`` when there is no git, no such repository or ref, or the server refuses.
     """
     folder = Path(tempfile.mkdtemp(prefix="adk-skills-git-"))
     try:
@@ -324,11 +314,7 @@ def _fetched(folder: Path, url: str, ref: str) -> str:
 
 
 def newest_commit(url: str, ref: str = "") -> str:
-    """The commit that a ref of a repository names now; asks the server for names alone.
-
-    Raises:
-        SourceError: There is no such ref, or as :func:`checkout`.
-    """
+    """The commit that a ref of a repository names now; asks the server for names alone. Raises ``SourceError``."""
     if is_commit(ref):
         return ref
     with tempfile.TemporaryDirectory(prefix="adk-skills-git-") as folder:

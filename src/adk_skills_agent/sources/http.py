@@ -25,11 +25,8 @@ class WebClient:
     """Gets what a user named, and what that refers to.
 
     Certificates are checked against the system's authorities, or those of ``SSL_CERT_FILE``; proxies are taken from
-    the environment. A host the user named may be private; one that a server names may not.
-
-    Args:
-        named: The URL the user wrote.
-        allow_private: Whether a server may send us to private addresses.
+    the environment. A host the user named may be private; one that a server names may not. ``named`` is the URL the
+    user wrote. With ``allow_private`` a server may send us to private addresses.
     """
 
     def __init__(self, named: str, *, allow_private: bool = False) -> None:
@@ -50,13 +47,7 @@ class WebClient:
     def get(self, url: str, most: int, *, headers: Mapping[str, str] | None = None) -> bytes:
         """The body of a URL.
 
-        Args:
-            url: What to get, over https or http.
-            most: Bytes at most.
-            headers: Further headers.
-
-        Raises:
-            SourceError: The answer is no 200, is larger, leads into a private network, or does not come.
+        Raises ``SourceError`` when the answer is no 200, is larger, leads into a private network, or does not come.
         """
         import time
 

@@ -25,13 +25,7 @@ _KEPT = 1_024
 class IntegrityCheck:
     """Compares installed skills with the lock that names them. A skill that no lock names is nobody's business here.
 
-    May be used by several threads.
-
-    Args:
-        mode: ``require`` or ``warn``.
-
-    Raises:
-        ConfigError: It is neither.
+    May be used by several threads. ``mode`` is ``require`` or ``warn``. Raises ``ConfigError`` when it is neither.
     """
 
     def __init__(self, mode: Integrity) -> None:
@@ -43,11 +37,6 @@ class IntegrityCheck:
 
     def check(self, name: str, folder: Path, version: Callable[[], str]) -> None:
         """Look at one skill. Blocks; reads its files only when one may have changed.
-
-        Args:
-            name: The skill.
-            folder: Where it is.
-            version: Gives a digest of its folder, cheaply where nothing changed.
 
         Raises:
             IntegrityError: It differs and ``require`` was asked for. The sentence is for the model, the notes for the

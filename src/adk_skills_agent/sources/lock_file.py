@@ -108,11 +108,7 @@ class SkillLock:
 
 
 def read_skill_lock(path: Path) -> SkillLock:
-    """The lock in a file; an empty one when there is no such file.
-
-    Raises:
-        ConfigError: It cannot be read, or is no lock of skills.
-    """
+    """The lock in a file; an empty one when there is no such file. Raises ``ConfigError``."""
     try:
         with path.open("rb") as stream:
             data = stream.read(_MAX_BYTES + 1)
@@ -251,11 +247,7 @@ def _locked(one: Mapping[str, Any]) -> LockedSkill:
 
 
 def write_skill_lock(path: Path, lock: SkillLock) -> None:
-    """Write a lock, when it says something else than the one that is there.
-
-    Raises:
-        OSError: The disk does not take it.
-    """
+    """Write a lock, when it says something else than the one that is there. Raises ``OSError``."""
     data = lock.text().encode()
     try:
         if path.read_bytes() == data:
@@ -278,11 +270,7 @@ def manifest_path(root: Path) -> Path:
 
 
 def read_wanted(path: Path) -> dict[str, Origin]:
-    """The skills that a manifest asks for, by name; none when there is no such file.
-
-    Raises:
-        ConfigError: It cannot be read, or an entry is no source.
-    """
+    """The skills that a manifest asks for, by name; none when there is no such file. Raises ``ConfigError``."""
     from adk_skills_agent.settings import read_toml
 
     if not path.is_file():
@@ -312,11 +300,7 @@ def read_wanted(path: Path) -> dict[str, Origin]:
 def changed_manifest(path: Path, changes: Mapping[str, LockedSkill | None]) -> bytes | None:
     """A manifest with skills added, replaced or (None) removed; comments and order of the rest stay.
 
-    Returns:
-        What to write; None when nothing changes.
-
-    Raises:
-        ConfigError: The file cannot be read, or is no TOML with such a table.
+    Returns what to write; None when nothing changes. Raises ``ConfigError``.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError

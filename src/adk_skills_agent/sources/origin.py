@@ -66,15 +66,10 @@ class Origin:
 def read_origin(text: str, *, ref: str | None = None, base: Path | None = None, missing_ok: bool = False) -> Origin:
     """What a user means by a source.
 
-    Args:
-        text: ``owner/repo``, ``owner/repo/path@ref``, a git URL, a folder, an archive, ``https://host``,
-            ``pypi:name``, ``mcp:URL-or-command``.
-        ref: Branch, tag or commit; wins over one in the text.
-        base: The folder that relative paths start from; the working directory when None.
-        missing_ok: Whether a path may lead nowhere: what is in the store needs no source.
-
-    Raises:
-        ConfigError: It is none of these, or carries a password.
+    ``text`` is ``owner/repo``, ``owner/repo/path@ref``, a git URL, a folder, an archive, ``https://host``,
+    ``pypi:name`` or ``mcp:URL-or-command``; ``ref`` (branch, tag or commit) wins over one in it. Relative paths start
+    from ``base``, the working directory by default. With ``missing_ok`` a path may lead nowhere: what is in the store
+    needs no source. Raises ``ConfigError`` when it is none of these, or carries a password.
     """
     given = text.strip()
     if not given or any(ord(char) < 32 or ord(char) == 127 for char in given):

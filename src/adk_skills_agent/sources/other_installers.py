@@ -36,13 +36,7 @@ _BY_FOLDER = frozenset({OriginKind.GIT, OriginKind.FOLDER, OriginKind.ARCHIVE})
 def listed_elsewhere(source: str, project_root: Path, skills_folder: Path) -> dict[str, Origin] | None:
     """The skills that another installer's lock, or its marks, name; None when ``source`` is no such thing.
 
-    Args:
-        source: The path of a lock, or ``gh:``.
-        project_root: Where relative paths start.
-        skills_folder: Where ``gh:`` looks.
-
-    Raises:
-        ConfigError: It cannot be read, or names nothing.
+    ``source`` is the path of a lock, or ``gh:``, which looks in ``skills_folder``. Raises ``ConfigError``.
     """
     if source == BY_GH:
         places = sorted(skills_folder.iterdir()) if skills_folder.is_dir() else []
@@ -69,15 +63,8 @@ def fetch_listed(
 ) -> list[FetchedSkill]:
     """The skills of a list, one request for each source.
 
-    Args:
-        listed: By :func:`listed_elsewhere`.
-        names: Which; empty for all.
-        allow_private: As :func:`~.fetch.opened`.
-        signatures: As :func:`~.fetch.opened`.
-
-    Raises:
-        SourceError: A source cannot be fetched, or has a skill no more.
-        ConfigError: The list has no such name.
+    Raises ``SourceError`` when a source cannot be fetched, or has a skill no more, or ``ConfigError`` when the list has
+    no such name.
     """
     from adk_skills_agent.sources.fetch import fetch_skills
 
@@ -114,10 +101,8 @@ def fetch_listed(
 def read_other_lock(path: Path) -> dict[str, Origin]:
     """The sources in a ``skills-lock.json`` (version 1) or ``.skill-lock.json`` (version 3), by name.
 
-    They have no commit, and their hash cannot be computed from the files, so nothing of them is pinned.
-
-    Raises:
-        ConfigError: It cannot be read, or is no such lock.
+    They have no commit, and their hash cannot be computed from the files, so nothing of them is pinned. Raises
+    ``ConfigError`` when it cannot be read, or is no such lock.
     """
     try:
         table = json.loads(path.read_bytes())
@@ -196,8 +181,7 @@ def origin_by_gh(folder: Path) -> Origin | None:
 def is_gh_copy(folder: Path, tree: SkillTree) -> bool:
     """Whether a folder is what ``gh skill install`` makes of a tree: the same but for its keys in the frontmatter.
 
-    Raises:
-        SourceError: The folder cannot be compared.
+    Raises ``SourceError`` when the folder cannot be compared.
     """
     copy = _parsed(folder)
     if copy is None or from_gh(copy.metadata.metadata) is None:

@@ -25,7 +25,6 @@ class Plugin:
     """A plugin of a marketplace.
 
     Attributes:
-        name: What it is called.
         folder: Where it is in the same source; empty for its root.
         external: Where it is instead.
     """
@@ -40,7 +39,6 @@ class Marketplace:
     """The plugins of a source by name.
 
     Attributes:
-        plugins: By name.
         problems: Entries that cannot be used, a sentence each.
     """
 
@@ -49,11 +47,7 @@ class Marketplace:
 
 
 def read_marketplace(read: Callable[[str], bytes | None]) -> Marketplace:
-    """The plugins that a source says it has.
-
-    Args:
-        read: Gives the bytes of a file of the source, or None.
-    """
+    """The plugins that a source says it has."""
     plugins: dict[str, Plugin] = {}
     problems: list[str] = []
     for place in MARKETPLACES:

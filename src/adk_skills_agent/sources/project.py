@@ -127,10 +127,8 @@ _WORTH_TWO = 100  # skills; fewer are compared faster than a process is begun
 def compare_all(pairs: Sequence[tuple[LockedSkill, Path]], *, forks: bool = False) -> list[SkillState]:
     """Installed skills beside their locks, in their order; every byte is read.
 
-    Args:
-        pairs: The lock's entry and the folder of each.
-        forks: Whether a forked process compares every second one. Opening small files is work that threads of Python do
-            not share. Only for a process that has one thread: a program of ours, not a library in somebody's server.
+    With ``forks`` a forked process compares every second one: threads of Python do not share the work of opening small
+    files. Only for a process that has one thread: a program of ours, not a library in somebody's server.
     """
     if not forks or len(pairs) < _WORTH_TWO or sys.platform != "linux" or (os.cpu_count() or 1) < 2:
         return [compare(*pair) for pair in pairs]
@@ -185,10 +183,8 @@ class SyncResult:
 class Project:
     """A folder with ``.agents/skills``, its lock and what it wants.
 
-    Args:
-        root: The folder of the lock; made when something is installed.
-        scope: ``user`` puts the lock beside the user's settings.
-        store: Where trees are kept; the user's store when None.
+    ``root`` is the folder of the lock, made when something is installed. Scope ``user`` puts the lock beside the user's
+    settings. Trees are kept in ``store``, the user's by default.
     """
 
     def __init__(self, root: Path, scope: InstallScope = "project", store: SkillStore | None = None) -> None:
@@ -202,27 +198,15 @@ class Project:
         self.skills_folder = root / SKILLS_FOLDER
 
     def read_lock(self) -> SkillLock:
-        """The lock as it is now.
-
-        Raises:
-            ConfigError: It cannot be used.
-        """
+        """The lock as it is now. Raises ``ConfigError`` when it cannot be used."""
         return read_skill_lock(self.lock_path)
 
     def wanted(self) -> dict[str, Origin]:
-        """What the manifest asks for.
-
-        Raises:
-            ConfigError: It cannot be used.
-        """
+        """What the manifest asks for. Raises ``ConfigError`` when it cannot be used."""
         return {name: self._relative(origin) for name, origin in read_wanted(self.manifest).items()}
 
     def folder_of(self, skill: LockedSkill) -> Path:
-        """Where a skill is installed.
-
-        Raises:
-            SourceError: A link on the way leads out of the project.
-        """
+        """Where a skill is installed. Raises ``SourceError`` when a link on the way leads out of the project."""
         above = skill.path.rpartition("/")[0]
         if above not in self._inside:
             if not (self.root / above).resolve().is_relative_to(self.root.resolve()):
@@ -259,8 +243,7 @@ class Project:
     def signature_policy(self) -> SignaturePolicy:
         """Whose signatures the project takes, and whether there must be one; see :mod:`.signatures`.
 
-        Raises:
-            ConfigError: The manifest cannot be used.
+        Raises ``ConfigError`` when the manifest cannot be used.
         """
         from adk_skills_agent.sources.signatures import read_signature_policy
 
@@ -273,11 +256,7 @@ class Project:
         return _Change(self)
 
     def guard_path(self) -> Path:
-        """The file that is locked while the project is changed; it is not in the project.
-
-        Raises:
-            ConfigError: There is no home folder.
-        """
+        """The file that is locked while the project is changed; it is not in the project. Raises ``ConfigError``."""
         data = data_folder(RegistryConfig())
         if data is None:
             raise ConfigError("There is no home folder to keep skills in. Set HOME or XDG_DATA_HOME.")
@@ -287,9 +266,7 @@ class Project:
     def lock_entry(self, skill: FetchedSkill, *, tree: SkillTree | None = None) -> LockedSkill:
         """What the lock says of a fetched skill.
 
-        Args:
-            skill: As the source has it.
-            tree: What is installed, when local edits were merged into it.
+        ``tree`` is what is installed, when local edits were merged into it.
         """
         installed = tree or skill.tree
         merged = installed.digest != skill.tree.digest
@@ -318,14 +295,9 @@ class Project:
     ) -> None:
         """Install skills and pin them.
 
-        Args:
-            skills: What was fetched.
-            wanted: The names that the manifest asks for; the others came as what these need. None for all.
-            link: Whether a link to the store is installed and no copy.
-            replace_edits: Whether a folder that is there, and is not what the lock says, is replaced.
-
-        Raises:
-            SourceError: Such a folder is there, or the disk does not take it.
+        ``wanted`` are the names that the manifest asks for (None for all); the others came as what these need. ``link``
+        installs a link to the store and no copy; ``replace_edits`` replaces a folder that is not what the lock says.
+        Raises ``SourceError`` when Such a folder is there, or the disk does not take it.
         """
         from adk_skills_agent.sources.other_installers import is_gh_copy
 
@@ -359,12 +331,8 @@ class Project:
     def remove(self, names: Sequence[str], *, force: bool = False) -> list[str]:
         """Uninstall skills; return their names.
 
-        Args:
-            names: Of locked skills.
-            force: Whether one with local edits goes, too; its files are kept.
-
-        Raises:
-            SourceError: There is no such skill, another needs it, or it has local edits.
+        With ``force`` one with local edits goes, too; its files are kept. Raises ``SourceError`` when there is no such
+        skill, another needs it, or it has local edits.
         """
         names = list(dict.fromkeys(names))
         with self.changing() as change:
@@ -545,13 +513,8 @@ class Project:
     def verify(self, signatures: SignaturePolicy | None = None, *, forks: bool = False) -> list[SkillState]:
         """Every locked skill beside its bytes, and every installed one that no lock knows; sorted by name.
 
-        Args:
-            signatures: Whose signatures count; the project's own policy when None. It is compared with the signer that
-                the lock names.
-            forks: As :func:`compare_all`.
-
-        Raises:
-            ConfigError: The lock, or the policy, cannot be used.
+        ``signatures`` are compared with the signer that the lock names; None is the project's own policy. Raises
+        ``ConfigError`` when the lock, or the policy, cannot be used.
         """
         policy = signatures if signatures is not None else self.signature_policy()
         lock = self.read_lock()
@@ -611,11 +574,7 @@ class _Change:
                 raise
 
     def write(self, lock: SkillLock, manifest: bytes | None) -> None:
-        """Write the lock, then the manifest, if it changes.
-
-        Raises:
-            SourceError: The disk does not take it.
-        """
+        """Write the lock, then the manifest, if it changes. Raises ``SourceError`` when the disk does not take it."""
         try:
             write_skill_lock(self._project.lock_path, lock)
             if manifest is not None:
@@ -635,9 +594,8 @@ class _Change:
     ) -> None:
         """Store, lock and install skills; what can be known before is refused before anything is written.
 
-        Raises:
-            ConfigError: The manifest cannot be changed.
-            SourceError: A folder cannot be made, or the disk does not take it.
+        Raises ``ConfigError`` when the manifest cannot be changed, or ``SourceError`` when a folder cannot be made, or
+        the disk does not take it.
         """
         asked = {entry.name: entry for entry, _ in entries if wanted is None or entry.name in wanted}
         manifest = changed_manifest(self._project.manifest, asked)
@@ -661,11 +619,7 @@ class _Change:
             os.sync()
 
     def install(self, entries: Iterable[tuple[LockedSkill, SkillTree]], *, link: bool) -> None:
-        """Put trees in place; the bytes of a folder that goes are kept.
-
-        Raises:
-            SourceError: The disk does not take it.
-        """
+        """Put trees in place; the bytes of a folder that goes are kept. Raises ``SourceError``."""
         chosen = list(entries)
         self._keep([tree for _, tree in chosen])
         for entry, tree in chosen:
@@ -695,13 +649,8 @@ def _keep_time(entry: LockedSkill, known: LockedSkill | None) -> LockedSkill:
 def open_project(folder: Path, scope: InstallScope = "project", store: SkillStore | None = None) -> Project:
     """The project that a folder belongs to, or the user's own skills.
 
-    Args:
-        folder: Where somebody stands; the nearest folder upwards with a lock, a manifest or a ``.git`` is the project.
-        scope: ``user`` for the skills in the home.
-        store: As for :class:`Project`.
-
-    Raises:
-        ConfigError: There is no home folder.
+    The nearest folder upwards from ``folder`` with a lock, a manifest or a ``.git`` is the project; scope ``user`` is
+    the home. Raises ``ConfigError`` when there is no home folder.
     """
     if scope == "user":
         return UserSkills(store)
@@ -719,8 +668,7 @@ def open_project(folder: Path, scope: InstallScope = "project", store: SkillStor
 class UserSkills(Project):
     """The skills of the user: installed in ``~/.agents/skills``, locked beside the settings.
 
-    Raises:
-        ConfigError: There is no home folder.
+    Raises ``ConfigError`` when there is no home folder.
     """
 
     def __init__(self, store: SkillStore | None = None) -> None:
@@ -735,11 +683,7 @@ class UserSkills(Project):
 def locked_skill_at(folder: Path) -> tuple[LockedSkill, Path] | None:
     """The lock's entry for an installed skill, and the lock; None when no lock names that folder.
 
-    Args:
-        folder: Of the skill, as the catalog found it.
-
-    Raises:
-        ConfigError: The lock cannot be used.
+    Raises ``ConfigError`` when the lock cannot be used.
     """
     place = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay: the lock names the place, not what it leads to
     if place.parent.parts[-2:] != tuple(SKILLS_FOLDER.split("/")):

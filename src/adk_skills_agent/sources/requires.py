@@ -29,7 +29,6 @@ class Requirement:
     """What one skill asks of another.
 
     Attributes:
-        name: Its name.
         range: The versions that will do.
         source: Where to get it; None for wherever it is known from.
         by: The skill that asks; empty for the user.
@@ -45,11 +44,7 @@ class Requirement:
 
 
 def read_requirement(text: str, by: str = "") -> Requirement:
-    """A requirement as an author writes it.
-
-    Raises:
-        SourceError: It is none.
-    """
+    """A requirement as an author writes it. Raises ``SourceError`` when it is none."""
     found = _REQUIREMENT.fullmatch(text.strip())
     name = normalise_name(found["name"]) if found else ""
     if found is None or not name:
@@ -84,10 +79,6 @@ Find = Callable[[Requirement], Sequence[FetchedSkill]]
 
 def resolve_requirements(wanted: Sequence[FetchedSkill], find: Find) -> list[FetchedSkill]:
     """The skills that are wanted and all they need, in an order in which what is needed comes first.
-
-    Args:
-        wanted: Chosen by the user; they are taken as they are.
-        find: Gives candidates for what is needed.
 
     Raises:
         SourceError: Something is not found, versions exclude one another, or skills need each other in a circle.

@@ -102,11 +102,7 @@ def _rules() -> tuple[_Rule, ...]:
 
 
 def scan_tree(tree: SkillTree) -> list[Finding]:
-    """What the rules find in a skill, the gravest first; each rule at most five times a file.
-
-    Args:
-        tree: The skill's files.
-    """
+    """What the rules find in a skill, the gravest first; each rule at most five times a file."""
     found: list[Finding] = []
     for path, file in tree.files.items():
         found += _scan_file(path, file.data)
@@ -115,43 +111,11 @@ def scan_tree(tree: SkillTree) -> list[Finding]:
 
 
 _TEXT_SUFFIXES = (".md", ".mdx", ".txt", ".rst", ".html", ".markdown", ".adoc")
-_CODE_SUFFIXES = tuple(
-    f".{suffix}"
-    for suffix in [
-        "py",
-        "sh",
-        "bash",
-        "zsh",
-        "fish",
-        "js",
-        "mjs",
-        "cjs",
-        "ts",
-        "mts",
-        "tsx",
-        "jsx",
-        "rb",
-        "pl",
-        "ps1",
-        "bat",
-        "cmd",
-        "lua",
-        "php",
-        "r",
-        "go",
-        "rs",
-        "java",
-        "c",
-        "json",
-        "toml",
-        "yaml",
-        "yml",
-        "cfg",
-        "ini",
-        "service",
-        "plist",
-    ]
+_CODE = (
+    "py sh bash zsh fish js mjs cjs ts mts tsx jsx rb pl ps1 bat cmd lua php r go rs java c json toml yaml yml cfg ini "
+    "service plist"
 )
+_CODE_SUFFIXES = tuple(f".{suffix}" for suffix in _CODE.split())
 _MAGIC = (
     (b"\x7fELF", "a program for Linux"),
     (b"MZ", "a program for Windows"),

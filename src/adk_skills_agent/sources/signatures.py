@@ -68,11 +68,7 @@ class SignaturePolicy:
         return replace(self, required=self.required or required, bundle=bundle or self.bundle)
 
     def knows(self, signer: str) -> bool:
-        """Whether a signer that a lock names is still one of these.
-
-        Raises:
-            ConfigError: The file of allowed signers cannot be read.
-        """
+        """Whether a signer that a lock names is still one of these. Raises ``ConfigError``."""
         if not signer or not self.names_signers:
             return bool(signer)
         if signer in {identity for identity, _ in self.sigstore}:
@@ -82,11 +78,7 @@ class SignaturePolicy:
         return self.ssh is not None and any(_is_principal(signer, patterns) for patterns in _principals(self.ssh))
 
     def why_not(self, name: str, signer: str) -> str:
-        """Why a locked skill is refused; empty when it is not.
-
-        Raises:
-            ConfigError: As :meth:`knows`.
-        """
+        """Why a locked skill is refused; empty when it is not. Raises ``ConfigError`` as :meth:`knows` does."""
         if not self.required or self.knows(signer):
             return ""
         if signer:
@@ -115,11 +107,7 @@ def _is_principal(signer: str, patterns: str) -> bool:
 def read_signature_policy(path: Path) -> SignaturePolicy:
     """What a project demands of signatures; nothing when there is no such file.
 
-    Args:
-        path: ``pyproject.toml`` or ``adk-skills.toml``; paths in it start from its folder.
-
-    Raises:
-        ConfigError: It cannot be read, or a value is not what it must be.
+    Paths in the file start from its folder. Raises ``ConfigError``.
     """
     if not path.is_file() or not _may_say_something(path):
         return SignaturePolicy()
@@ -196,18 +184,8 @@ def bundle_signer(data: bytes, bundle: bytes, policy: SignaturePolicy) -> str:
     """Who signed these bytes, by a Sigstore bundle; checked without the network.
 
     A bundle signs the bytes themselves, or a statement (in-toto) that names their digest, as GitHub's attestations do.
-
-    Args:
-        data: The archive.
-        bundle: The bundle, as JSON.
-        policy: The identities that count, and the root of trust.
-
-    Returns:
-        The identity.
-
-    Raises:
-        SourceError: It is no such bundle, of other bytes, or of somebody else.
-        ConfigError: The ``sigstore`` library is not installed, no identity is named, or the root of trust is none.
+    Returns the identity. Raises ``SourceError`` when it is no such bundle, of other bytes, or of somebody else, or
+    ``ConfigError`` when the ``sigstore`` library is not installed, no identity is named, or the root of trust is none.
     """
     try:
         from sigstore.errors import Error as SigstoreError

@@ -24,8 +24,7 @@ from adk_skills_agent.sources.tree import SKIPPED, SkillTree, read_tree, skill_f
 class TreeSource(SkillSource):
     """Skills whose files are all at hand: given as trees, or by a function that gets them when they are listed.
 
-    Args:
-        trees: By name; or a function that returns them, which may block and is called in a thread.
+    ``trees`` are by name; a function that returns them may block and is called in a thread.
     """
 
     def __init__(self, trees: Mapping[str, SkillTree] | Callable[[], Mapping[str, SkillTree]]) -> None:

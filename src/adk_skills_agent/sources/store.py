@@ -16,6 +16,7 @@ from pathlib import Path
 
 from adk_skills_agent.catalog.settings import RegistryConfig, data_folder
 from adk_skills_agent.errors import ConfigError, SourceError
+from adk_skills_agent.platforms import write_whole
 from adk_skills_agent.sources.tree import SkillTree, digest_folder, read_tree, tree_digest
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -27,11 +28,8 @@ STALE_SECONDS = 3600.0
 class SkillStore:
     """A folder of trees by digest.
 
-    Args:
-        folder: Made when it is first written to; None for the user's: ``$XDG_DATA_HOME/adk-skills/store``.
-
-    Raises:
-        ConfigError: There is no home to keep it in.
+    ``folder`` is made when it is first written to; None is the user's: ``$XDG_DATA_HOME/adk-skills/store``. Raises
+    ``ConfigError`` when there is no home to keep it in.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -43,11 +41,7 @@ class SkillStore:
         self.folder = folder
 
     def path(self, digest: str) -> Path:
-        """Where a tree is, or would be.
-
-        Raises:
-            SourceError: It is no digest.
-        """
+        """Where a tree is, or would be. Raises ``SourceError`` when it is no digest."""
         if not _DIGEST.fullmatch(digest):
             raise SourceError(f"{digest[:80]!r} is no digest of a skill. Restore the lock from version control.")
         return self.folder / digest.replace(":", "-")
@@ -58,16 +52,8 @@ class SkillStore:
     def put(self, tree: SkillTree, *, flush: bool = True) -> Path:
         """Keep a tree; nothing happens when it is there already.
 
-        Args:
-            tree: What is kept.
-            flush: Whether the disk has it before it gets its name. Who puts many flushes once, afterwards: what a power
-                cut leaves damaged is found when it is used.
-
-        Returns:
-            Its folder, read-only.
-
-        Raises:
-            SourceError: The disk does not take it.
+        With ``flush`` the disk has it before it gets its name. Who puts many flushes once, afterwards: what a power cut
+        leaves damaged is found when it is used. Returns its folder, read-only. Raises ``SourceError``.
         """
         target = self.path(tree.digest)
         if target.is_dir():
@@ -160,14 +146,7 @@ def sweep_aside(folder: Path) -> int:
 def write_tree(folder: Path, tree: SkillTree, *, read_only: bool = False, flush: bool = False) -> None:
     """Write the files of a tree into an empty folder.
 
-    Args:
-        folder: Exists, and is nobody else's.
-        tree: What is written.
-        read_only: Whether nobody may write the files.
-        flush: Whether the disk has them when this returns.
-
-    Raises:
-        OSError: The disk does not take it.
+    With ``flush`` the disk has them when this returns. Raises ``OSError`` when the disk does not take it.
     """
     folders = {folder}
     for path, file in tree.files.items():
@@ -192,8 +171,7 @@ def write_tree(folder: Path, tree: SkillTree, *, read_only: bool = False, flush:
 def install_copy(target: Path, tree: SkillTree) -> None:
     """Put a tree at a place, in one step for whoever looks: the old folder or the new one, never a half.
 
-    Raises:
-        OSError: The disk does not take it; what was there stays.
+    Raises ``OSError`` when the disk does not take it; what was there stays.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = _folder_aside(target.parent)
@@ -207,11 +185,7 @@ def install_copy(target: Path, tree: SkillTree) -> None:
 
 
 def install_link(target: Path, stored: Path) -> None:
-    """Put a link to a tree of the store at a place, in one step.
-
-    Raises:
-        OSError: The disk does not take it; what was there stays.
-    """
+    """Put a link to a tree of the store at a place, in one step. Raises ``OSError``."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = _folder_aside(target.parent)
     try:
@@ -241,11 +215,7 @@ def replace_folder(target: Path, new: Path, old: Path) -> None:
 def take_away(target: Path) -> Path | None:
     """Move an installed skill aside, into a folder beside it; the caller removes that with :func:`remove_tree`.
 
-    Returns:
-        The folder aside, or None when there was nothing.
-
-    Raises:
-        OSError: It cannot be moved.
+    Returns the folder aside, or None when there was nothing. Raises ``OSError`` when it cannot be moved.
     """
     if not os.path.lexists(target):
         return None
@@ -274,36 +244,8 @@ def remove_tree(folder: Path) -> None:
 
 
 def write_aside(path: Path, data: bytes) -> None:
-    """Write a file beside, flush it and rename it: a reader sees the old bytes or the new ones, also after a kill.
-
-    Raises:
-        OSError: The disk does not take it; what was there stays.
-    """
-    import tempfile
-
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=_ASIDE, dir=path.parent)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    aside = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        try:
-            mode = stat.S_IMODE(path.stat().st_mode)
-        except OSError:
-            umask = os.umask(0)
-            os.umask(umask)
-            mode = 0o666 & ~umask
-        aside.chmod(mode)
-        aside.replace(path)
-    except BaseException as error:
-        aside.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
+    """:func:`~adk_skills_agent.platforms.write_whole`, and the disk has the bytes and the name when this returns."""
+    write_whole(path, data, flush=True)
     flush_folder(path.parent)
 
 
@@ -321,11 +263,7 @@ def flush_folder(folder: Path) -> None:
 def one_at_a_time(place: Path) -> Iterator[None]:
     """Let one process at a time change a project; the others wait.
 
-    Args:
-        place: A file in a folder of our own; made, kept, and locked while the block runs. A kill unlocks it.
-
-    Raises:
-        SourceError: It cannot be made.
+    The file ``place`` is made, kept, and locked while the block runs; a kill unlocks it. Raises ``SourceError``.
     """
     import fcntl
 

@@ -78,11 +78,7 @@ class SkillTree:
         return next(name for name in ("SKILL.md", "skill.md") if name in self.files)
 
     def parsed(self, folder_name: str) -> ParsedSkill:
-        """The SKILL.md as the lenient profile reads it.
-
-        Raises:
-            ParseError: It is empty.
-        """
+        """The SKILL.md as the lenient profile reads it. Raises ``ParseError`` when it is empty."""
         from adk_skills_agent.format import parse_text  # reads YAML, which digests do without
 
         text = self.files[self.skill_file].data.decode("utf-8", "replace").replace("\r\n", "\n")
@@ -112,10 +108,6 @@ def tree_digest(digests: Mapping[str, str], executables: Iterable[str]) -> str:
 def tree_of(files: Mapping[str, TreeFile], what: str) -> SkillTree:
     """A tree of files whose paths and sizes were checked.
 
-    Args:
-        files: Relative path to file.
-        what: What they are, for sentences: ``the skill 'pdf' of https://...``.
-
     Raises:
         SourceError: A path leaves the skill or collides with another, there is no SKILL.md, or it is too large.
     """
@@ -129,11 +121,6 @@ def tree_of(files: Mapping[str, TreeFile], what: str) -> SkillTree:
 
 def check_paths(paths: Iterable[str], what: str, *, most: int = MAX_FILES) -> None:
     """Refuse paths that would not be one file each inside the skill, on any system.
-
-    Args:
-        paths: Relative paths of files.
-        what: What has them, for sentences.
-        most: How many there may be.
 
     Raises:
         SourceError: With the first such path.
@@ -206,13 +193,7 @@ def _folders_above(path: str) -> Iterator[str]:
 
 
 def files_by_folder(paths: Iterable[str], folders: Iterable[str], all_folders: Iterable[str]) -> dict[str, list[str]]:
-    """The paths of some skills: below their folders, without what tools make and, for a root, without other skills.
-
-    Args:
-        paths: Of all files.
-        folders: The skills that are asked for.
-        all_folders: Every skill there is.
-    """
+    """The paths of some skills: below their folders, without what tools make and, for a root, without other skills."""
     found: dict[str, list[str]] = {folder: [] for folder in folders}
     others = frozenset(all_folders) - {""}
     for path in paths:
@@ -232,13 +213,8 @@ def files_by_folder(paths: Iterable[str], folders: Iterable[str], all_folders: I
 def read_tree(folder: Path, what: str, *, skipped: Collection[str] = SKIPPED) -> SkillTree:
     """The files of a skill's folder. Links to files inside it count as those files.
 
-    Args:
-        folder: The folder.
-        what: What it is, for sentences.
-        skipped: Names that are passed over.
-
-    Raises:
-        SourceError: A link leaves the folder, a file is no regular one, or cannot be read; as :func:`tree_of`.
+    ``what`` it is, is for sentences; names in ``skipped`` are passed over. Raises ``SourceError`` when a link leaves
+    the folder, a file is no regular one, or cannot be read; as :func:`tree_of`.
     """
     files: dict[str, TreeFile] = {}
     total = 0
@@ -261,8 +237,7 @@ def read_tree(folder: Path, what: str, *, skipped: Collection[str] = SKIPPED) ->
 def digest_folder(folder: Path, what: str) -> tuple[dict[str, str], frozenset[str]]:
     """The digests of the files of an installed skill and which of them may be executed, without keeping their bytes.
 
-    Raises:
-        SourceError: As :func:`read_tree`.
+    Raises ``SourceError`` as :func:`read_tree` does.
     """
     digests: dict[str, str] = {}
     executables: set[str] = set()
@@ -281,11 +256,7 @@ def digest_folder(folder: Path, what: str) -> tuple[dict[str, str], frozenset[st
 
 
 def read_regular(path: Path | str) -> bytes:
-    """The bytes of a regular file, bounded; never waits for a pipe.
-
-    Raises:
-        OSError: It is no regular file, is too large, or cannot be read.
-    """
+    """The bytes of a regular file, bounded; never waits for a pipe. Raises ``OSError``."""
     return _read_with_mode(path)[0]
 
 

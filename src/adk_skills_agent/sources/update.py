@@ -48,9 +48,7 @@ class SkillUpdate:
     """One installed skill, its source now, and what would come of both.
 
     Attributes:
-        locked: As the lock has it.
         base: The tree the source had when it was locked.
-        ours: What is installed.
         theirs: What the source has now; None when it has the skill no more.
         merged: What would be installed; None where that cannot be said.
         conflicts: Files that both sides changed, in ways that exclude one another.
@@ -152,14 +150,8 @@ def merge_trees(
 ) -> tuple[SkillTree | None, tuple[str, ...]]:
     """Three trees into one.
 
-    Args:
-        base: What both sides began with.
-        ours: The one with local edits.
-        theirs: The new one of the source.
-        prefer: Whose side wins where they exclude one another; None makes that a conflict.
-
-    Returns:
-        The merged tree and the files in conflict; None for the tree when there are any.
+    The side ``prefer`` wins where both exclude one another; None makes that a conflict. Returns the merged tree and the
+    files in conflict; None for the tree when there are any.
     """
     files: dict[str, TreeFile] = {}
     conflicts: list[str] = []
@@ -236,15 +228,7 @@ def plan_updates(
 ) -> list[SkillUpdate]:
     """What an update would do; nothing is written.
 
-    Args:
-        project: Whose skills.
-        names: Which; empty for all.
-        prefer: As :func:`merge_trees`.
-        allow_private: As :func:`~.fetch.opened`.
-        signatures: As :func:`~.fetch.opened`.
-
-    Raises:
-        SourceError: There is no such skill, or what it was installed from is nowhere any more.
+    Raises ``SourceError`` when there is no such skill, or what it was installed from is nowhere any more.
     """
     lock = project.read_lock()
     for name in names:
@@ -331,16 +315,8 @@ def _base(project: Project, locked: LockedSkill, *, allow_private: bool) -> Skil
 def apply_updates(project: Project, updates: Sequence[SkillUpdate], *, link: bool = False) -> list[str]:
     """Install what :func:`plan_updates` found; conflicts and what is gone are left as they are.
 
-    Args:
-        project: Whose skills.
-        updates: As planned; also skills that were only edited, whose edits are pinned then.
-        link: As :meth:`Project.add`.
-
-    Returns:
-        The names that were changed.
-
-    Raises:
-        SourceError: A skill was edited since it was planned, or the disk does not take it.
+    Of skills that were only edited the edits are pinned. Returns the names that were changed. Raises ``SourceError``
+    when a skill was edited since it was planned, or the disk does not take it.
     """
     with project.changing() as change:
         entries = []

@@ -28,8 +28,6 @@ class PublishedSkill:
     """An entry of an index.
 
     Attributes:
-        name: What the site calls it.
-        description: What it is for.
         url: Of its SKILL.md or archive; of the folder of its files in version 0.1.
         kind: ``skill-md``, ``archive`` or ``files``.
         digest: ``sha256:...`` of what the URL sends; empty in version 0.1.
@@ -47,12 +45,7 @@ class PublishedSkill:
 def read_index(client: WebClient, site: str) -> list[PublishedSkill]:
     """The skills a site publishes.
 
-    Args:
-        client: Fetches it.
-        site: ``https://host``, or the URL of an index.
-
-    Raises:
-        SourceError: There is no index, it is none that is known, or an entry cannot be used.
+    Raises ``SourceError`` when there is no index, it is none that is known, or an entry cannot be used.
     """
     places = [site] if urlsplit(site).path.endswith(".json") else [urljoin(site + "/", place) for place in PLACES]
     for number, place in enumerate(places):
@@ -99,8 +92,7 @@ def _entry(one: Any, place: str, is_first: bool) -> PublishedSkill:
 def fetch_published(client: WebClient, skill: PublishedSkill) -> SkillTree:
     """The files of a published skill.
 
-    Raises:
-        SourceError: It is not there, has another digest than the index says, or cannot be used.
+    Raises ``SourceError`` when it is not there, has another digest than the index says, or cannot be used.
     """
     what = f"The skill {skill.name!r} of {urlsplit(skill.url).netloc}"
     if skill.kind == "files":
@@ -121,15 +113,8 @@ def fetch_published(client: WebClient, skill: PublishedSkill) -> SkillTree:
 def write_site(folder: Path, skills: Iterable[tuple[str, str, SkillTree]]) -> list[Path]:
     """Write a site of files that any web server can serve: index 0.2 and an archive a skill.
 
-    Args:
-        folder: The root of the site; ``.well-known/agent-skills`` is made in it.
-        skills: Name, description and files of each.
-
-    Returns:
-        What was written, the index last; an archive's name has its digest, so that a cache never mixes two versions.
-
-    Raises:
-        OSError: It cannot be written.
+    Returns what was written, the index last; an archive's name has its digest, so that a cache never mixes two
+    versions. Raises ``OSError``.
     """
     from adk_skills_agent.sources.store import write_aside
 

@@ -46,65 +46,39 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
-        """The object; None when there is none.
-
-        Raises:
-            StorageError: The store does not answer, or refuses.
-        """
+        """The object; None when there is none. Raises ``StorageError`` when the store does not answer, or refuses."""
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
-        """Put an object in its place, whole or not at all; one of that name is replaced.
-
-        Raises:
-            StorageError: The store does not take it.
-        """
+        """Put an object in its place, whole or not at all; one of that name is replaced. Raises ``StorageError``."""
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
         """Put an object where there is none; of several who try at once, one does.
 
-        Args:
-            name: Its name.
-            data: Must not be what another caller would write: an answer that got lost is told by it.
-
-        Returns:
-            False when there is another one already.
-
-        Raises:
-            StorageError: The store does not take it, or it is not known whether it did.
+        ``data`` must not be what another caller would write: an answer that got lost is told by it. Returns False when
+        there is another one already. Raises ``StorageError``.
         """
 
     @abstractmethod
     def names(self, folder: str) -> Mapping[str, int]:
         """The objects of a folder by their last part, and their sizes in bytes (0 where the store does not say).
 
-        Raises:
-            StorageError: The store does not answer.
+        Raises ``StorageError`` when the store does not answer.
         """
 
     @abstractmethod
     def folders(self) -> Sequence[str]:
-        """The first parts of all names, sorted.
-
-        Raises:
-            StorageError: The store does not answer.
-        """
+        """The first parts of all names, sorted. Raises ``StorageError`` when the store does not answer."""
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
-        """Remove objects; those that are not there are no error.
-
-        Raises:
-            StorageError: The store does not allow it.
-        """
+        """Remove objects; those that are not there are no error. Raises ``StorageError``."""
 
     def sweep(self, folder: str, seconds: float = ASIDE_SECONDS) -> None:  # noqa: B027  # most stores have nothing to do
         """Remove what killed processes left half written in a folder; nothing where a store has no such thing.
 
-        Args:
-            folder: As :meth:`names`.
-            seconds: What is younger stays: somebody may be writing it.
+        What is younger than ``seconds`` stays: somebody may be writing it.
         """
 
     def remove_folders(self, folder: str) -> None:  # noqa: B027  # most stores have no folders
@@ -113,9 +87,8 @@ class ObjectStore(ABC):
     def check(self) -> None:
         """Make sure that of two who create the same object one is refused.
 
-        Raises:
-            ConfigError: Both succeed: two servers could not be kept apart.
-            StorageError: The store does not answer, or is read-only.
+        Raises ``ConfigError`` when both succeed: two servers could not be kept apart, or ``StorageError`` when the
+        store does not answer, or is read-only.
         """
         name = f"check/{os.urandom(8).hex()}"
         try:
@@ -130,20 +103,8 @@ class ObjectStore(ABC):
                 "Use a local or network folder, Amazon S3, Google Cloud Storage or Azure Blob Storage."
             )
 
-    def read_all(self, names: Sequence[str]) -> dict[str, bytes | None]:
-        """Several objects, by name.
-
-        Raises:
-            StorageError: As :meth:`read`.
-        """
-        return dict(zip(names, _each(self.read, names), strict=True))
-
     def write_all(self, objects: Mapping[str, Callable[[], bytes]]) -> None:
-        """Several objects; their bytes are asked for when it is their turn.
-
-        Raises:
-            StorageError: As :meth:`write`.
-        """
+        """Several objects; their bytes are asked for when it is their turn. Raises ``StorageError``."""
         _each(lambda item: self.write(item[0], item[1]()), list(objects.items()))
 
 
@@ -157,13 +118,9 @@ def _each(do: Callable[[Any], _T], items: Sequence[Any]) -> list[_T]:
 def open_objects(url: str | os.PathLike[str], **options: Any) -> ObjectStore:
     """The store at a URL.
 
-    Args:
-        url: A folder of this machine or of a network file system, ``file://``, ``memory://``, or any URL of fsspec
-            (``s3://bucket/prefix``, ``gs://bucket/prefix``, ``abfs://...``).
-        options: For fsspec's file system: credentials, endpoints.
-
-    Raises:
-        ConfigError: There is no such kind of store, or what it needs is not installed.
+    ``url`` is a folder of this machine or of a network file system, ``file://``, ``memory://``, or any URL of fsspec
+    (``s3://bucket/prefix``, ``gs://bucket/prefix``, ``abfs://...``); ``options`` are for its file system: credentials,
+    endpoints. Raises ``ConfigError`` when there is no such kind of store, or what it needs is not installed.
     """
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
@@ -178,8 +135,7 @@ def open_objects(url: str | os.PathLike[str], **options: Any) -> ObjectStore:
 class FolderObjects(ObjectStore):
     """Objects as files of a folder, which several machines may have mounted. Needs hard links, as NFS has them.
 
-    Args:
-        folder: Made when it is first written to, for this user alone.
+    The folder is made when it is first written to, for this user alone.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -317,15 +273,7 @@ def _flush(folder: Path) -> None:
 
 
 class FsspecObjects(ObjectStore):
-    """Objects of any file system that fsspec knows.
-
-    Args:
-        url: Where they are.
-        options: For the file system: credentials, endpoints.
-
-    Raises:
-        ConfigError: fsspec, or what it needs for such URLs, is not installed.
-    """
+    """Objects of any file system that fsspec knows. Raises ``ConfigError``."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self.shown = _without_credentials(url)

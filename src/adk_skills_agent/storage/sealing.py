@@ -26,12 +26,8 @@ EXTRA = "encrypt"
 class Sealer:
     """Seals and opens objects, and names content so that only who has the key can tell what it is.
 
-    Args:
-        keys: Each of 32 bytes, or 64 hexadecimal digits, or base64 of 32 bytes. The first one seals; all of them open,
-            so a key is changed by putting the new one first.
-
-    Raises:
-        ConfigError: A key has another form, or ``cryptography`` is not installed.
+    ``keys`` are of 32 bytes each, or 64 hexadecimal digits, or base64 of 32 bytes. The first one seals; all of them
+    open, so a key is changed by putting the new one first. Raises ``ConfigError``.
     """
 
     def __init__(self, keys: Sequence[bytes | str]) -> None:
@@ -61,9 +57,8 @@ class Sealer:
     def open(self, name: str, data: bytes) -> bytes:
         """What was sealed.
 
-        Raises:
-            StorageDamaged: It is damaged, or was sealed under another name.
-            StorageError: It was sealed with another key, or was never sealed.
+        Raises ``StorageDamaged`` when it is damaged, or was sealed under another name, or ``StorageError`` when it was
+        sealed with another key, or was never sealed.
         """
         from cryptography.exceptions import InvalidTag
 

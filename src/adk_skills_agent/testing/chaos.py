@@ -74,11 +74,7 @@ class ChaoticModel:
         return f"chaotic {self.model.name}"
 
     def reply(self, request: ModelRequest) -> Answer | Refusal:
-        """What the model says.
-
-        Raises:
-            Mismatch: The other model has no answer.
-        """
+        """What the model says. Raises ``Mismatch`` when the other model has no answer."""
         history = _History(self, request)
         right = self._right(request.with_contents(history.right))
         if isinstance(right, Refusal) or not right.calls or history.row >= self.in_a_row:
@@ -90,11 +86,8 @@ class ChaoticModel:
     def mistake(self, calls: Sequence[FunctionCall], key: str) -> tuple[int, Hallucination] | None:
         """Which call of an answer is wrong, and what about it; None when the answer is right.
 
-        The same for an answer before and after it was made wrong, which is how a history can be read.
-
-        Args:
-            calls: The answer's.
-            key: What the draw depends on, besides the seed; see :func:`draw_key`.
+        The same for an answer before and after it was made wrong, which is how a history can be read. ``key`` is what
+        the draw depends on, besides the seed; see :func:`draw_key`.
         """
         draw = random.Random(f"{self.seed}\0{key}")  # noqa: S311  # repeatable is what it must be
         if draw.random() >= self.rate:
@@ -115,14 +108,7 @@ class ChaoticModel:
 
 
 def draw_key(model: str, seed: int | None, user_texts: Sequence[str], answers: int) -> str:
-    """What decides whether an answer is wrong, besides the chaotic model's seed.
-
-    Args:
-        model: The name of the model that is asked.
-        seed: The seed the agent asks for, or None.
-        user_texts: What users wrote before the answer.
-        answers: How many answers the model gave before it.
-    """
+    """What decides whether an answer is wrong, besides the chaotic model's seed."""
     return "\0".join([model, str(seed), str(answers), *user_texts])
 
 

@@ -186,8 +186,7 @@ class Conversation:
     def turn_for(self, request: ModelRequest) -> tuple[int, Turn]:
         """The turn the request is for, and its index.
 
-        Raises:
-            Mismatch: No turn fits, or its conditions do not hold.
+        Raises ``Mismatch`` when no turn fits, or its conditions do not hold.
         """
         index = request.model_turns
         if index >= len(self.turns):
@@ -205,8 +204,7 @@ class Conversation:
     def filled(self, index: int, request: ModelRequest) -> Answer:
         """The answer of a turn for this request, its templates filled.
 
-        Raises:
-            Mismatch: The request does not offer a tool the answer calls, or a template finds nothing.
+        Raises ``Mismatch`` when the request does not offer a tool the answer calls, or a template finds nothing.
         """
         turn = self.turns[index]
         if turn.answer is None:
@@ -223,13 +221,7 @@ class Conversation:
 def fill_answer(answer: Answer, request: ModelRequest, place: str) -> Answer:
     """An answer for this request, its templates filled.
 
-    Args:
-        answer: As it was written.
-        request: What it answers.
-        place: Where the answer stands, for messages: ``Turn 2 of conversation 'greeting'``.
-
-    Raises:
-        Mismatch: The request does not offer a tool the answer calls, or a template finds nothing.
+    Raises ``Mismatch`` when the request does not offer a tool the answer calls, or a template finds nothing.
     """
     for call in answer.calls:
         if not call.undeclared and call.name not in request.tool_names:
@@ -286,8 +278,7 @@ class TemplateError(ValueError):
 def fill(value: Any, request: ModelRequest) -> Any:
     """``value`` with every template in its strings (keys excluded) replaced.
 
-    Raises:
-        TemplateError: No such tool result, or nothing at that path in it.
+    Raises ``TemplateError`` when there is no such tool result, or nothing at that path in it.
     """
     if isinstance(value, str):
         whole = _TEMPLATE.fullmatch(value)
@@ -302,8 +293,7 @@ def fill(value: Any, request: ModelRequest) -> Any:
 def fill_text(text: str, request: ModelRequest) -> str:
     """``text`` with every template replaced; a value that is not a string becomes JSON.
 
-    Raises:
-        TemplateError: As :func:`fill`.
+    Raises ``TemplateError`` as :func:`fill` does.
     """
 
     def replace(match: re.Match[str]) -> str:

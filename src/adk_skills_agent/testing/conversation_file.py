@@ -98,11 +98,8 @@ class _FastJsonLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: i
 def read_json_yaml(read: Callable[[Any], T]) -> T:
     """What ``read`` makes of a text with a loader like :class:`JsonLoader`.
 
-    libyaml is ten times as fast as PyYAML's own parser. That one judges what libyaml refuses: it takes lone
-    surrogates, and says better where a mistake is.
-
-    Raises:
-        yaml.YAMLError: The text is not YAML.
+    libyaml is ten times as fast as PyYAML's own parser. That one judges what libyaml refuses: it takes lone surrogates,
+    and says better where a mistake is. Raises ``yaml.YAMLError`` when the text is not YAML.
     """
     try:
         return read(_FastJsonLoader)
@@ -113,19 +110,14 @@ def read_json_yaml(read: Callable[[Any], T]) -> T:
 def load_conversation(path: str | Path) -> Conversation:
     """Read a rehearsed conversation.
 
-    Raises:
-        ConfigError: It cannot be read, or something in it is not understood; the message has file and line.
+    Raises ``ConfigError`` when it cannot be read, or something in it is not understood; the message has file and line.
     """
     path = Path(path)
     return parse_conversation(read_yaml(path, "rehearsed conversation"), source=str(path), name=path.stem)
 
 
 def read_yaml(path: Path, what: str) -> str:
-    """The text of a file.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """The text of a file. Raises ``ConfigError`` when it cannot be read."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -137,13 +129,8 @@ def read_yaml(path: Path, what: str) -> str:
 def parse_conversation(text: str, *, source: str = "<text>", name: str = "conversation") -> Conversation:
     """Read a rehearsed conversation from its YAML text.
 
-    Args:
-        text: The YAML.
-        source: What to call it in messages.
-        name: Its name when the text gives none.
-
-    Raises:
-        ConfigError: Something in it is not understood; the message has ``source`` and line.
+    ``source`` is what to call it in messages, ``name`` its name when the text gives none. Raises ``ConfigError`` when
+    something in it is not understood; the message has ``source`` and line.
     """
     return YamlReader(source).conversation(text, name)
 

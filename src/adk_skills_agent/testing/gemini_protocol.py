@@ -29,11 +29,7 @@ _INPUT_TOKEN_LIMIT, _OUTPUT_TOKEN_LIMIT = 1_048_576, 65_536
 
 
 def parse_request(method: str, model: str, body: bytes) -> ModelRequest:
-    """A request as Gemini accepts it.
-
-    Raises:
-        InvalidRequest: Gemini would refuse it.
-    """
+    """A request as Gemini accepts it. Raises ``InvalidRequest`` when Gemini would refuse it."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -230,11 +226,7 @@ _MAX_DEPTH = 32  # nesting; deeper schemas are refused by the service, too
 
 
 def check_tools(tools: list[Any]) -> None:
-    """Check every function declaration of a request.
-
-    Raises:
-        InvalidRequest: Gemini would refuse one of them.
-    """
+    """Check every function declaration of a request. Raises ``InvalidRequest``."""
     seen: set[str] = set()
     for t, tool in enumerate(tools):
         where = f"GenerateContentRequest.tools[{t}]"

@@ -82,8 +82,7 @@ class ModelRequest:
     def declaration(self, name: str) -> JsonObject:
         """The declaration of one function.
 
-        Raises:
-            KeyError: The request does not offer it; the message lists what it offers.
+        Raises ``KeyError`` when the request does not offer it; the message lists what it offers.
         """
         for declaration in self.declarations:
             if declaration["name"] == name:

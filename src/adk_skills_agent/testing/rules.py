@@ -63,11 +63,7 @@ class RuleModel:
     source: str = ""
 
     def reply(self, request: ModelRequest) -> Answer | Refusal:
-        """What the model says.
-
-        Raises:
-            Mismatch: No rule applies, or a template finds nothing.
-        """
+        """What the model says. Raises ``Mismatch`` when no rule applies, or a template finds nothing."""
         objections = []
         for number, rule in enumerate(self.rules, 1):
             place = f"Rule {number} of {self.name!r}" + (f" ({self.source}:{rule.line})" if rule.line else "")
@@ -85,9 +81,7 @@ class RuleModel:
 def call(name: str, /, **args: object) -> Answer:
     """An answer that calls one tool.
 
-    Args:
-        name: The tool.
-        args: Its arguments; texts may hold templates.
+    Texts in ``args`` may hold templates.
     """
     return Answer(calls=(Call(name, args),))
 
@@ -161,8 +155,7 @@ def judge_rule(holds: Holds) -> Rule:
 def compare_rule(points: Points) -> Rule:
     """A rule that compares two outputs blind; it applies only to such a question. An output's scores are its points.
 
-    Args:
-        points: Of an output; more points win, as many are a tie.
+    Of ``points`` more win; as many are a tie.
     """
 
     def answer(request: ModelRequest) -> Answer | None:

@@ -32,11 +32,8 @@ from adk_skills_agent.testing.rules import Holds, Rule, RuleModel, compare_rule,
 def load_rules(path: str | Path) -> RuleModel | ChaoticModel:
     """Read a model of rules.
 
-    Returns:
-        The model; a chaotic one where the file has ``chaos``.
-
-    Raises:
-        ConfigError: It cannot be read, or something in it is not understood; the message has file and line.
+    Returns the model; a chaotic one where the file has ``chaos``. Raises ``ConfigError`` when it cannot be read, or
+    something in it is not understood; the message has file and line.
     """
     path = Path(path)
     return parse_rules(read_yaml(path, "file of rules"), source=str(path), name=path.stem)
@@ -45,16 +42,9 @@ def load_rules(path: str | Path) -> RuleModel | ChaoticModel:
 def parse_rules(text: str, *, source: str = "<text>", name: str = "rules") -> RuleModel | ChaoticModel:
     """Read a model of rules from its YAML text.
 
-    Args:
-        text: The YAML.
-        source: What to call it in messages.
-        name: Its name when the text gives none.
-
-    Returns:
-        The model; a chaotic one where the text has ``chaos``.
-
-    Raises:
-        ConfigError: Something in it is not understood; the message has ``source`` and line.
+    ``source`` is what to call it in messages, ``name`` its name when the text gives none. Returns the model; a chaotic
+    one where the text has ``chaos``. Raises ``ConfigError`` when something in it is not understood; the message has
+    ``source`` and line.
     """
     return _RulesReader(source).rules(text, name)
 

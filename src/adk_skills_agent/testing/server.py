@@ -94,9 +94,7 @@ class GeminiServer:
     def start(self) -> Self:
         """Listen; ``with`` does it.
 
-        Raises:
-            RuntimeError: It is already running.
-            OSError: The address cannot be used.
+        Raises ``RuntimeError`` when it is already running, or ``OSError`` when the address cannot be used.
         """
         if self._listener is not None:
             raise RuntimeError(f"This GeminiServer already runs at {self.base_url}; use a second one.")
@@ -142,8 +140,7 @@ class GeminiServer:
     def base_url(self) -> str:
         """Where it listens, for google-genai's ``HttpOptions(base_url=...)``.
 
-        Raises:
-            RuntimeError: It is not running.
+        Raises ``RuntimeError`` when it is not running.
         """
         if self._listener is None:
             raise RuntimeError("This GeminiServer is not running. Use it in a `with` block, or call start().")
@@ -226,11 +223,7 @@ class GeminiServer:
     # For the handler
 
     def respond(self, request: ModelRequest) -> tuple[Answer | Refusal, str]:
-        """The reply to a valid request, and its response id.
-
-        Raises:
-            Mismatch: No conversation expects it.
-        """
+        """The reply to a valid request, and its response id. Raises ``Mismatch`` when no conversation expects it."""
         with self._lock:
             self._requests.append(request)
             self._responses += 1

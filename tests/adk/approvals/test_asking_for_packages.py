@@ -19,7 +19,7 @@ from adk_skills_agent.cli.sources import open_skill
 from adk_skills_agent.errors import ConfigError, PackageError
 from adk_skills_agent.packages import Dependencies, SkillEnvironments, resolve
 from adk_skills_agent.packages.environments import collect
-from adk_skills_agent.packages.skill_environments import write_lock
+from adk_skills_agent.packages.lock import write_lock
 from adk_skills_agent.scripts.grants import Grant
 from local_index import LocalIndex, serving
 

@@ -19,8 +19,8 @@ from adk_skills_agent.evals.models import Price
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, json_of, write_workspace
 from adk_skills_agent.evals.preparation import Prepared
 from adk_skills_agent.evals.report import write_report
-from adk_skills_agent.evals.row_file import read_rows
-from adk_skills_agent.evals.run.schedule import RunState, Stopped
+from adk_skills_agent.evals.row_file import Stopped, read_rows
+from adk_skills_agent.evals.run.schedule import RunState
 from adk_skills_agent.evals.summary import summarise
 from adk_skills_agent.evals.trace import OutputFile, Trace, Turn
 from adk_skills_agent.testing import GeminiServer, Refusal, Rule, RuleModel, When, call, compare_rule, say

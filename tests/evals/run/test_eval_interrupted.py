@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.row_file import read_rows
+from adk_skills_agent.evals.row_file import Stopped, read_rows
 from adk_skills_agent.evals.run.result import Ledger
-from adk_skills_agent.evals.run.schedule import RunState, Stopped
+from adk_skills_agent.evals.run.schedule import RunState
 from adk_skills_agent.evals.summary import Summary, summarise
 from adk_skills_agent.testing import GeminiServer
 from evals.run.running import LOADS_AND_REPORTS, a_plan, carry_out

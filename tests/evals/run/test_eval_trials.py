@@ -21,9 +21,9 @@ from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.models import Price
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs, write_workspace
 from adk_skills_agent.evals.preparation import Prepared, Request, prepare
-from adk_skills_agent.evals.row_file import read_rows
+from adk_skills_agent.evals.row_file import Stopped, read_rows
 from adk_skills_agent.evals.run.grading import judge_context
-from adk_skills_agent.evals.run.schedule import RunState, Stopped
+from adk_skills_agent.evals.run.schedule import RunState
 from adk_skills_agent.evals.summary import CaseInArm, Summary, run_summary, summarise
 from adk_skills_agent.evals.trace import OutputFile, Trace
 from adk_skills_agent.sandbox.contract import Network, SandboxPolicy

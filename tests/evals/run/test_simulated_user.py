@@ -14,8 +14,7 @@ from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.models import Price
 from adk_skills_agent.evals.preparation import Prepared, Request, prepare
-from adk_skills_agent.evals.row_file import read_rows
-from adk_skills_agent.evals.run.schedule import Stopped
+from adk_skills_agent.evals.row_file import Stopped, read_rows
 from adk_skills_agent.evals.summary import summarise
 from adk_skills_agent.testing import (
     Answer,

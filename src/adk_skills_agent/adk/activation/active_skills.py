@@ -34,7 +34,6 @@ class ActiveSkill:
     """One activation.
 
     Attributes:
-        name: The skill.
         order: Grows with each activation of the agent; the lowest is released first.
         tokens: Of its instructions when it was loaded; 0 when unknown.
         digest: Of its instructions when it was loaded; empty when unknown.
@@ -93,10 +92,8 @@ def own_keys(agent: str) -> tuple[str, ...]:
 class ActiveSkills:
     """The rules of one toolset; the state itself is the session's.
 
-    Args:
-        lifecycle: How long skills stay active.
-        budget_tokens: Most tokens of all active skills of an agent; None for no bound.
-        tool: The name of the toolset's tool that loads skills, with its prefix; it signs the activations.
+    ``budget_tokens`` is for all active skills of an agent; None for no bound. ``tool``, the name of the toolset's
+    loading tool with its prefix, signs the activations.
     """
 
     def __init__(self, lifecycle: SkillLifecycleConfig, budget_tokens: int | None, tool: str = "load_skill") -> None:
@@ -116,8 +113,7 @@ class ActiveSkills:
     def check(self, context: ReadonlyContext, name: str, load: str) -> None:
         """Refuse what needs the skill to be active; ``load`` is the tool that makes it so.
 
-        Raises:
-            SkillNotActive: It is not.
+        Raises ``SkillNotActive`` when it is not.
         """
         if name not in self.active(context):
             raise SkillNotActive(f"Skill '{name}' is not active. Call {load} with it first.")
@@ -170,15 +166,8 @@ class ActiveSkills:
     def adopt(self, context: ToolContext, toolsets: Set[str], known: Callable[[str], object | None]) -> tuple[str, ...]:
         """Take over what a toolset activated that the agent no longer has: its prefix or its kind was changed.
 
-        Only where the change is committed.
-
-        Args:
-            context: Of the request's preparation.
-            toolsets: The names that the agent's toolsets sign with.
-            known: Whether this toolset has a skill of that name.
-
-        Returns:
-            The names that were taken over.
+        Only where the change is committed. ``toolsets`` are the names that the agent's toolsets sign with. Returns the
+        names that were taken over.
         """
         signed = {"", self.tool, *toolsets}
         stored = _stored(context.state, context.agent_name)
@@ -375,12 +364,8 @@ def _schema_refuses(context: ToolContext, key: str) -> bool:
 async def commit(tool_context: ToolContext, keys: tuple[str, ...]) -> None:
     """Append what was written to ``tool_context.state`` as an event.
 
-    Args:
-        tool_context: The context of the request's preparation.
-        keys: Beginnings of the keys that are ours; what others wrote there is left alone.
-
-    Raises:
-        StaleSessionError: Somebody else changed the session meanwhile; the invocation cannot go on anyway.
+    ``keys`` are the beginnings of ours; what others wrote there is left alone. Raises ``StaleSessionError`` when
+    somebody else changed the session meanwhile; the invocation cannot go on anyway.
     """
     delta = {key: value for key, value in tool_context.actions.state_delta.items() if key.startswith(keys)}
     if not delta:

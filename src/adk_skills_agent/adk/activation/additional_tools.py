@@ -33,11 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class AdditionalTools:
-    """The ``additional_tools=`` of a toolset, as tools by name and toolsets.
-
-    Raises:
-        ConfigError: An item is neither a tool nor a toolset.
-    """
+    """The ``additional_tools=`` of a toolset, as tools by name and toolsets. Raises ``ConfigError``."""
 
     def __init__(self, given: Sequence[Any] | None = None) -> None:
         self.tools: dict[str, BaseTool] = {}
@@ -91,10 +87,7 @@ class AdditionalTools:
     ) -> list[BaseTool]:
         """The tools of these names, in this order, so that the declarations of earlier turns keep their place.
 
-        Args:
-            wanted: Names, repeated ones count once.
-            taken: Names that the toolset's own tools have; they win.
-            context: For the toolsets.
+        The toolset's own tools (``taken``) win.
         """
         names = list(dict.fromkeys(wanted))
         if not names:

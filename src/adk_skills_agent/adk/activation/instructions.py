@@ -66,12 +66,7 @@ class InForce:
     lost: dict[str, str] = field(default_factory=dict)
 
     def block(self, resource_tool: str, unload_tool: str | None = None) -> str:
-        """The part of the system instruction; empty when nothing is to be said.
-
-        Args:
-            resource_tool: The tool that reads files of a skill.
-            unload_tool: The tool that releases a skill, when the model has it.
-        """
+        """The part of the system instruction; empty when nothing is to be said."""
         told = {name: why for name, why in self.lost.items() if why}
         if not self.texts and not told:
             return ""
@@ -92,12 +87,6 @@ async def put_in_force(
 
     A skill whose text cannot be had, or that has no room, is released for good, so that the state never claims what
     the request does not say.
-
-    Args:
-        runtime: The toolset.
-        tool_context: Of the request's preparation.
-        llm_request: The request.
-        unloadable: Whether the model has the tool that releases a skill.
     """
     adopted = runtime.active.adopt(tool_context, _toolsets_of(tool_context), runtime.source.local)
     expired = runtime.active.expire(tool_context)
@@ -225,13 +214,7 @@ class _Known:
 
 
 class SkillTexts:
-    """The texts of the skills of one toolset. May be used by several threads.
-
-    Args:
-        budget_tokens: Most tokens of a body; None for all of it.
-        manifest_files: Most files to list.
-        directory: Tells where a skill is, as the model's tools see it.
-    """
+    """The texts of the skills of one toolset. May be used by several threads."""
 
     def __init__(
         self,
@@ -246,11 +229,7 @@ class SkillTexts:
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
     def text(self, skill: KnownSkill, instructions: str, injected: str) -> SkillText:
-        """The instructions of a skill. May block.
-
-        Raises:
-            SkillsError: It cannot be read.
-        """
+        """The instructions of a skill. May block. Raises ``SkillsError`` when it cannot be read."""
         with self._lock:
             known = self._known.get(skill.name)
         since = time.time_ns()
@@ -288,7 +267,6 @@ class SkillText:
     """An active skill as a model reads it.
 
     Attributes:
-        name: The skill.
         body: Its instructions, cut to the budget, state injected.
         digest: Of the whole instructions as they are in the file.
         files: ``path`` or ``path: usage``, at most as many as are listed.
@@ -320,12 +298,7 @@ class SkillText:
         return estimate_tokens(self.block())
 
     def block(self, resource_tool: str = "load_skill_resource", changed: bool = False) -> str:
-        """The skill between ``<skill_content>`` tags (C33).
-
-        Args:
-            resource_tool: The tool that reads the rest of a body that was cut.
-            changed: Whether the model has to be told that the text is not the one it knows.
-        """
+        """The skill between ``<skill_content>`` tags (C33)."""
         attributes = ' changed="true"' if changed else ""
         parts = [f'<skill_content name="{escape(self.name)}"{attributes}>', _fenced(self.body.strip())]
         if self.whole_chars is not None:
@@ -384,13 +357,7 @@ def skill_text(
 ) -> SkillText:
     """Put together what a skill says. May block.
 
-    Args:
-        skill: The skill.
-        instructions: Its body as it is in the file.
-        injected: The same with the session's state and the skill's path put in.
-        budget_tokens: Most tokens of the body; None for all of it.
-        manifest_files: Most files to list.
-        directory: Where the skill is, as the model's tools see it.
+    ``injected`` is the body with the session's state and the skill's path put in.
     """
     body = cut_text(injected, budget_tokens)
     files = skill.files() if manifest_files else ()

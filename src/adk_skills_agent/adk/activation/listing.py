@@ -19,11 +19,7 @@ ENUM_SHARE = 0.25
 class SkillListing:
     """The catalogue as one agent's tools show it; rendered again only when the catalogue changed.
 
-    Args:
-        skills: The agent's skills.
-        budget_tokens: Most tokens of the catalogue, names in enums included; None takes 2 % of the model's context.
-        model: The agent's model, for the default budget.
-        search_hint: Name of the search tool, when the agent has it.
+    ``budget_tokens`` includes names in enums; None takes 2 % of the model's context.
     """
 
     def __init__(
@@ -92,10 +88,7 @@ def toolset_instruction(
 ) -> str:
     """The instruction for the tools of one request.
 
-    Args:
-        name: A tool's name for the model.
-        offered: The tools, by their own names, that the model can call.
-        filtered: Those that the owner's ``tool_filter`` took away; a model that knows google-adk would try them.
+    ``filtered`` are those that the owner's ``tool_filter`` took away; a model that knows google-adk would try them.
     """
     steps = []
     if "load_skill" in offered:

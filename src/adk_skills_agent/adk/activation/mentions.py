@@ -93,9 +93,7 @@ _MENTION = re.compile(r"(?:^|(?<=[\s(\"'`,;]))[$/]([^\W_][\w-]{0,63})(?![\w/-])"
 def mentioned_skills(content: types.Content | None, known: Callable[[str], bool]) -> list[str]:
     """The skills a message names, in its order.
 
-    Args:
-        content: The user's message.
-        known: Whether there is a skill of that name; ``$HOME`` and ``/tmp`` are none.
+    ``known`` tells skills from ``$HOME`` and ``/tmp``.
     """
     names: dict[str, None] = {}
     for part in (content.parts or []) if content is not None else []:

@@ -13,7 +13,6 @@ import codecs
 import functools
 import inspect
 import logging
-import operator
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -423,11 +422,8 @@ class Events:
     """Hands each event to every listener. What a listener does wrong is logged and stops nobody.
 
     A plain function is called at once, on the thread of the tool, so it must be quick; a coroutine function runs as a
-    task of the event loop. A listener with a ``close`` method is closed with the toolset.
-
-    Args:
-        listeners: Who is told, in this order.
-        redact: Takes the owner's secrets out of a text; None when there are none.
+    task of the event loop. A listener with a ``close`` method is closed with the toolset. ``redact`` takes the owner's
+    secrets out of a text; None when there are none.
     """
 
     def __init__(self, listeners: Sequence[Listener] = (), redact: Redact | None = None) -> None:
@@ -508,12 +504,7 @@ MAX_OUTPUT_CHARS = 64 << 10
 
 
 class OutputEvents:
-    """Gathers what one run prints; every method is called on the event loop.
-
-    Args:
-        events: Who is told.
-        about: The event without a text: origin, skill, script and run.
-    """
+    """Gathers what one run prints; every method is called on the event loop."""
 
     def __init__(self, events: Events, about: ScriptOutput) -> None:
         self._events = events
@@ -560,46 +551,27 @@ Redact = Callable[[str], str]
 
 
 class EventRedaction:
-    """Makes events that may be told.
-
-    Args:
-        redact: Takes the owner's secrets out of a text; None when there are none.
-    """
+    """Makes events that may be told."""
 
     def __init__(self, redact: Redact | None) -> None:
         self._redact = redact
         # the names of sessions, skills and agents come again with every event
         self._redact_name = functools.lru_cache(maxsize=_REMEMBERED)(redact) if redact is not None else None
-        self._last_origin: tuple[Origin, Origin] | None = None
 
     def cleaned(self, event: SkillEvent) -> SkillEvent:
         """The event, or another one when something in it must not be told."""
         changes = self._changes(event)
-        origin = self._clean_origin(event.origin)
-        if origin is not event.origin:
-            changes["origin"] = origin
+        if of_origin := self._changes(event.origin):
+            changes["origin"] = replace(event.origin, **of_origin)
         return replace(event, **changes) if changes else event
-
-    def _clean_origin(self, origin: Origin) -> Origin:
-        last = self._last_origin
-        if last is not None and last[0] is origin:  # a call's events come from one place
-            return last[1]
-        changes = self._changes(origin)
-        clean = replace(origin, **changes) if changes else origin
-        self._last_origin = origin, clean
-        return clean
 
     def _changes(self, record: SkillEvent | Origin) -> dict[str, Any]:
         """The texts of a record that must not be as they are."""
         changes: dict[str, Any] = {}
-        names, values_of = _fields_of(type(record))  # type: ignore[arg-type]  # a class can be a key
-        for name, value in zip(names, values_of(record), strict=True):
-            if not value or not isinstance(value, (str, tuple)):
-                continue
-            if isinstance(value, str) and len(value) < MIN_SECRET_CHARS:
-                continue
+        for own in fields(record):
+            value = getattr(record, own.name)
             if (clean := self._clean(value)) is not value:
-                changes[name] = clean
+                changes[own.name] = clean
         return changes
 
     def _clean(self, value: Any) -> Any:
@@ -617,13 +589,6 @@ class EventRedaction:
         return self._redact_name(text) if len(text) <= _NAME_CHARS else self._redact(text)
 
 
-@functools.cache
-def _fields_of(kind: type[SkillEvent | Origin]) -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
-    """The names of a record's fields, and what gets all values at once."""
-    names = tuple(own.name for own in fields(kind))
-    return names, operator.attrgetter(*names)
-
-
 SCOPE = "adk_skills_agent"
 _SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
 """google-adk's bounds for tool durations, so that both can be put side by side."""
@@ -633,9 +598,7 @@ _TOKENS = [64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384]
 class Telemetry:
     """A listener that records every event.
 
-    Args:
-        tracer_provider: None for the global one.
-        meter_provider: None for the global one.
+    A provider that is None is the global one.
     """
 
     def __init__(

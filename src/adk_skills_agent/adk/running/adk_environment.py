@@ -59,9 +59,8 @@ class EnvironmentRunner:
     async def run(self, runtime: SkillRuntime, tool_context: ToolContext, call: ScriptCall) -> ScriptRun:
         """Put the skill where the environment can see it, then run the script from the skill's root.
 
-        Raises:
-            InvalidArguments: The arguments or the command cannot be used.
-            UnsupportedScriptType: No interpreter for that suffix.
+        Raises ``InvalidArguments`` when the arguments or the command cannot be used, or ``UnsupportedScriptType`` when
+        no interpreter for that suffix.
         """
         environment = runtime.environment
         assert environment is not None  # noqa: S101 - the caller looked

@@ -25,10 +25,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from google.adk.code_executors import BaseCodeExecutor
-from google.genai import types
 
 from adk_skills_agent.adk.running import script_program
-from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun
+from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun, saved_artifact
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import ErrorCode
 from adk_skills_agent.executors.code_values import CodeExecutionInput, program_header
@@ -84,8 +83,6 @@ class GeneratedFile:
 
     Attributes:
         path: Relative to where it ran.
-        mime_type: Its type.
-        size: In bytes.
         content: All of it; None where nobody asked for it.
     """
 
@@ -102,7 +99,6 @@ class _Report:
     Attributes:
         exit_code: Of the script; None when it was interrupted.
         timed_out: Whether the program ended it.
-        stderr: The beginning of its error output.
         files: What it left.
         skipped: Paths of what it left beyond the bounds.
     """
@@ -119,10 +115,8 @@ async def run_in_executor(
 ) -> ScriptRun:
     """Run a script in any executor; what goes wrong there is the answer.
 
-    Raises:
-        InvalidArguments: The arguments cannot be passed.
-        UnsupportedScriptType: It is neither Python nor a shell script, and no ``#!`` line says what it is.
-        SkillsError: The skill cannot be read.
+    Raises ``InvalidArguments`` when the arguments cannot be passed, ``UnsupportedScriptType`` when it is neither Python
+    nor a shell script, and no ``#!`` line says what it is, and ``SkillsError`` when the skill cannot be read.
     """
     argv = build_argv(call.arguments)
     commands = await asyncio.to_thread(_commands, runtime, call)
@@ -231,7 +225,6 @@ class SkillProgram:
 
     Attributes:
         path: The script, relative to the skill's root.
-        argv: Its arguments.
         commands: What may run it, best first; Python runs in the program itself.
         seconds: Its time; None for no limit.
         watch: Whether the program may end its own process when a Python script takes longer (S0-85).
@@ -513,11 +506,7 @@ def failed(call: ScriptCall, runtime: SkillRuntime, cause: str) -> dict[str, obj
 
 
 async def save_generated(tool_context: ToolContext, files: Sequence[GeneratedFile]) -> tuple[list[str], list[str]]:
-    """Save files as artifacts.
-
-    Returns:
-        The names that were saved, and the paths that were not.
-    """
+    """Save files as artifacts. Returns the names that were saved, and the paths that were not."""
     if files and tool_context.get_invocation_context().artifact_service is None:
         logger.warning("a script left %d file(s), and the application keeps no artifacts", len(files))
         return [], [file.path for file in files]
@@ -535,7 +524,7 @@ async def save_generated(tool_context: ToolContext, files: Sequence[GeneratedFil
         path = PurePosixPath(file.path.replace("\\", "/"))
         # "user:" would share the file with all sessions of the user; a script must not choose that.
         is_safe = not path.is_absolute() and ".." not in path.parts and not str(path).startswith("user:") and path.name
-        if fits and is_safe and await _save(tool_context, str(path), content, file.mime_type):
+        if fits and is_safe and await saved_artifact(tool_context, str(path), content, file.mime_type):
             saved.append(str(path))
             total += size
         else:
@@ -548,13 +537,4 @@ async def save_stream(tool_context: ToolContext, call: ScriptCall, stream: str, 
     if tool_context.get_invocation_context().artifact_service is None:
         return None
     name = f"{call.skill.name}.{PurePosixPath(call.path).stem}.{stream}.txt"
-    return name if await _save(tool_context, name, text.encode("utf-8", "replace"), "text/plain") else None
-
-
-async def _save(tool_context: ToolContext, name: str, content: bytes, mime_type: str) -> bool:
-    try:
-        await tool_context.save_artifact(name, types.Part.from_bytes(data=content, mime_type=mime_type))
-    except Exception:  # each artifact service has its own exceptions; the script's result must survive all of them
-        logger.exception("artifact %r of %d bytes was not saved", name, len(content))
-        return False
-    return True
+    return name if await saved_artifact(tool_context, name, text.encode("utf-8", "replace"), "text/plain") else None

@@ -39,10 +39,8 @@ class ScriptCall:
     """The model's request.
 
     Attributes:
-        skill: Whose script it is.
         path: The script, relative to the skill's root (``scripts/run.py``).
         asked: The path as the model wrote it.
-        arguments: For the script, not yet checked.
         inputs: Artifacts of the session that it wants to find in the working directory.
         command: A shell command, google-adk's way to call a script in an environment; None for none.
         claim: To the session's workspace, for a run in our sandbox.
@@ -69,8 +67,7 @@ class ScriptCall:
     def check_version(self) -> None:
         """For a backend that reads the skill's files itself: call it when they are read. Blocks.
 
-        Raises:
-            SkillChanged: They are not those that the user approved.
+        Raises ``SkillChanged`` when they are not those that the user approved.
         """
         if self.version and self.skill.version() != self.version:
             raise SkillChanged(CHANGED)
@@ -81,11 +78,9 @@ class ScriptRun:
     """The outcome of a run.
 
     Attributes:
-        answer: For the model.
         exit_code: None when nothing reported one.
         stdout_bytes: Of its output, all.
         stderr_bytes: Of its messages, all.
-        files: How many files it left.
         level: The isolation level, or empty where it is not known.
         refused: Hosts it tried to reach and might not.
     """
@@ -136,9 +131,8 @@ class SavedOutputs:
 async def load_inputs(tool_context: ToolContext, names: object) -> tuple[InputFile, ...]:
     """The artifacts a call asks for, as files for the workspace.
 
-    Raises:
-        InvalidArguments: ``names`` is no list of names, two of them would be one file, or the session has no such
-            artifact.
+    Raises ``InvalidArguments`` when ``names`` is no list of names, two of them would be one file, or the session has no
+    such artifact.
     """
     if names is None:
         return ()
@@ -214,16 +208,23 @@ def _stream_name(outcome: ScriptOutcome, stream: str, taken: Mapping[str, str]) 
     return name if name not in taken.values() else f"output-of.{name}"
 
 
-async def _save(tool_context: ToolContext, path: str, content: bytes, mime_type: str, notes: list[str]) -> str | None:
-    # A name that starts with "user:" would be shared by all sessions of the user; a script must not choose that.
-    name = path.replace(":", "_")
+async def saved_artifact(tool_context: ToolContext, name: str, content: bytes, mime_type: str) -> bool:
+    """Save an artifact of the session; whether that worked."""
     try:
         await tool_context.save_artifact(name, types.Part.from_bytes(data=content, mime_type=mime_type))
     except Exception:  # each artifact service has its own exceptions; the script's result must survive all of them
         logger.exception("artifact %r of %d bytes was not saved", name, len(content))
-        notes.append(f"'{path}' could not be saved as an artifact; it is still in the working directory.")
-        return None
-    return name
+        return False
+    return True
+
+
+async def _save(tool_context: ToolContext, path: str, content: bytes, mime_type: str, notes: list[str]) -> str | None:
+    # A name that starts with "user:" would be shared by all sessions of the user; a script must not choose that.
+    name = path.replace(":", "_")
+    if await saved_artifact(tool_context, name, content, mime_type):
+        return name
+    notes.append(f"'{path}' could not be saved as an artifact; it is still in the working directory.")
+    return None
 
 
 async def _load(tool_context: ToolContext, name: str) -> bytes:

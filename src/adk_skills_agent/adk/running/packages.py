@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
-from adk_skills_agent.adk.permissions import own_question
+from adk_skills_agent.adk.permissions import own_question, refusal
 from adk_skills_agent.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -26,16 +26,9 @@ async def approve_packages(
 ) -> dict[str, Any] | None:
     """Ask for packages, or take the answer.
 
-    The question is put with google-adk's tool confirmation: the invocation pauses, and the same call is made again
-    with the answer. A refusal holds for the session, until what is needed changes.
-
-    Args:
-        runtime: Its events are told.
-        tool_context: The call; ``tool_confirmation`` has the user's answer when it is resumed.
-        wanted: What needs a yes.
-
-    Returns:
-        None when the user said yes to exactly this lock, else the tool's answer.
+    The question is put with google-adk's tool confirmation: the invocation pauses, and the same call is made again with
+    the answer. A refusal holds for the session, until what is needed changes. Returns None when the user said yes to
+    exactly this lock, else the tool's answer.
     """
     lock, skill = wanted.lock, wanted.skill
     refused_key = f"_adk_skill_packages_refused:{skill}"
@@ -51,12 +44,12 @@ async def approve_packages(
     if tool_context.state.get(refused_key) == lock.digest:
         return _refusal(skill)
     if answer is not None:  # of another question: google-adk puts no second one for the same call
-        return _answer(
+        return refusal(
             ErrorCode.APPROVAL_REQUIRED,
             f"The packages of skill '{skill[:60]}' need an approval of their own. Call the tool again to ask for it.",
         )
     if not tool_context.function_call_id:
-        return _answer(ErrorCode.PERMISSION_DENIED, f"The packages of skill '{skill[:60]}' need the user's approval.")
+        return refusal(ErrorCode.PERMISSION_DENIED, f"The packages of skill '{skill[:60]}' need the user's approval.")
     runtime.events.emit(
         ApprovalRequested(
             origin=origin_of(tool_context),
@@ -70,7 +63,7 @@ async def approve_packages(
     )
     tool_context.request_confirmation(hint=question(skill, lock), payload=_payload(skill, lock))
     tool_context.actions.skip_summarization = True
-    return _answer(
+    return refusal(
         ErrorCode.APPROVAL_REQUIRED,
         "The user is asked to approve the packages of this skill. Do not repeat the call; it continues by itself once "
         "they answer.",
@@ -112,12 +105,8 @@ def _tell(runtime: SkillRuntime, tool_context: ToolContext, wanted: PackagesNotA
 
 
 def _refusal(skill: str) -> dict[str, Any]:
-    return _answer(
+    return refusal(
         ErrorCode.PERMISSION_DENIED,
         f"The user refused the packages of skill '{skill[:60]}'. Do not try again; do it without them, or ask what to "
         "do instead.",
     )
-
-
-def _answer(code: ErrorCode, sentence: str) -> dict[str, Any]:
-    return {"error": sentence, "error_code": code.value}

@@ -71,7 +71,6 @@ class ScriptBackend:
 
     Attributes:
         name: For the events: ``sandbox``, or the class of the executor or environment.
-        run: Runs one call.
         own: Our sandbox, when this is it: its calls are prepared together with the search for the script.
     """
 
@@ -91,8 +90,6 @@ class OwnSandbox:
     """A sandbox of ours with its settings.
 
     Attributes:
-        sandbox: Where scripts run.
-        settings: Limits and interpreters.
         env: Variables the executor grants, over the toolset's.
         on_output: Called with output as it arrives.
     """
@@ -105,8 +102,7 @@ class OwnSandbox:
     async def run(self, runtime: SkillRuntime, tool_context: ToolContext, call: ScriptCall) -> ScriptRun:
         """Run a script in the session's workspace; what it leaves there becomes artifacts.
 
-        Raises:
-            SkillsError: It cannot be started; the sandbox's own failure is a :class:`SandboxError`.
+        Raises ``SkillsError`` when it cannot be started; the sandbox's own failure is a :class:`SandboxError`.
         """
         skill = call.skill.name
         claimed = contextlib.nullcontext(call.claim) if call.claim else workspace_claim(runtime, tool_context, skill)
@@ -159,8 +155,7 @@ class OwnSandbox:
     def prepare(self, runtime: SkillRuntime, call: ScriptCall, claim: WorkspaceClaim) -> Prepared | SkillsError:
         """Open the workspace and check the call. Blocks; nothing is executed.
 
-        Returns:
-            The request, or why there is none: raised when it is the turn of this error.
+        Returns the request, or why there is none: raised when it is the turn of this error.
         """
         try:
             workspace = claim.open()
@@ -194,8 +189,7 @@ class OwnSandbox:
     def _ready(self, runtime: SkillRuntime, skill: Skill, call: ScriptCall) -> Ready | None:
         """The environment of the skill and what is not here.
 
-        Raises:
-            PackagesNotApproved: The user has to be asked.
+        Raises ``PackagesNotApproved`` when the user has to be asked.
         """
         packages = self.settings.packages
         if packages is None or not self.sandbox.runs_here:
@@ -303,13 +297,7 @@ def workspace_claim(
 def script_backend_of(
     runtime: SkillRuntime, context: ReadonlyContext, environments: EnvironmentRunner
 ) -> ScriptBackend | None:
-    """The backend of this agent's scripts now; None when there is none.
-
-    Args:
-        runtime: The toolset's settings.
-        context: Whose agent may have an executor.
-        environments: What remembers which skills are in which environment.
-    """
+    """The backend of this agent's scripts now; None when there is none."""
     if runtime.code_executor is not None:
         return _by_executor(runtime, runtime.code_executor)
     if runtime.environment is not None:
@@ -373,13 +361,7 @@ def _by_executor(runtime: SkillRuntime, executor: BaseCodeExecutor) -> ScriptBac
 class ScriptReadiness:
     """Asks a sandbox at what level it isolates, and tells the owner once when that is not enough.
 
-    Args:
-        sandbox: The sandbox.
-        policy: Its ``min_isolation`` is what is enough.
-        tool: The tool that is not offered otherwise.
-
-    Raises:
-        ConfigError: The policy has an impossible value.
+    Raises ``ConfigError`` when the policy has an impossible value.
     """
 
     def __init__(self, sandbox: Sandbox, policy: SandboxPolicy, tool: str) -> None:

@@ -59,12 +59,7 @@ async def writable_copy(
 ) -> AsyncIterator[list[str]]:
     """Have the copy of a skill in the workspace for one run; made by the first one. The session's turn is taken.
 
-    Args:
-        sandbox: Where the run is.
-        request: What it runs: its mounts and limits are those of the copying.
-        workspace: The session's.
-        skill: Whose run it is; None for a command of no skill, which gets none.
-        original: Where the run has the skill's own folder.
+    A command of no skill gets no copy. ``original`` is where the run has the skill's own folder.
 
     Yields:
         A list that has sentences for the model, when something was in the way.

@@ -69,7 +69,6 @@ class Upload:
 
     Attributes:
         path: Where it is in the workspace, or what it was called when it was not copied.
-        size: In bytes.
         problem: Why it was not copied, or empty.
         digest: The sha256 of its bytes.
     """
@@ -111,13 +110,7 @@ class Uploads:
     async def bring(self, runtime: SkillRuntime, tool_context: ToolContext, llm_request: LlmRequest) -> str:
         """Copy what is new into the session's workspace.
 
-        Args:
-            runtime: The toolset's settings.
-            tool_context: Of the request.
-            llm_request: Its unreadable attachments are replaced by the place of their copies.
-
-        Returns:
-            The line for the system instruction; empty without uploads. What cannot be copied is said in it.
+        Returns the line for the system instruction; empty without uploads. What cannot be copied is said in it.
         """
         session = tool_context.session
         key = workspace_key(session.app_name, session.user_id, session.id)
@@ -228,13 +221,7 @@ def _from_json(fact: object) -> dict[str, Upload]:
 
 
 def upload_name(name: str, mime_type: str, number: int) -> str:
-    """The name a file of the user gets in the workspace: one part, printable, with a suffix, of bounded length.
-
-    Args:
-        name: As the user's client sent it: maybe a path, maybe empty.
-        mime_type: Decides the suffix where the name is empty.
-        number: For a file without a name.
-    """
+    """The name a file of the user gets in the workspace: one part, printable, with a suffix, of bounded length."""
     last = name.replace("\\", "/").rstrip("/").rpartition("/")[2].removeprefix("user:").lstrip(".").strip()
     if not last:
         plain = mime_type.partition(";")[0].strip().lower()

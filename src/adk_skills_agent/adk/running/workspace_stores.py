@@ -40,12 +40,8 @@ _MOST_SERVICES = 7
 class WorkspaceStores:
     """The setting of one toolset.
 
-    Args:
-        setting: None, a folder, a URL, a :class:`WorkspaceStore`, an artifact service, or ``"artifacts"`` for that of
-            the Runner.
-
-    Raises:
-        ConfigError: It is something else, or cannot be used.
+    ``setting`` is None, a folder, a URL, a :class:`WorkspaceStore`, an artifact service, or ``"artifacts"`` for that of
+    the Runner. Raises ``ConfigError`` when it is something else, or cannot be used.
     """
 
     def __init__(self, setting: object) -> None:
@@ -56,11 +52,7 @@ class WorkspaceStores:
         self._store = None if self._of_runner else workspace_store_of(setting)
 
     def of(self, runtime: SkillRuntime, tool_context: ToolContext) -> SessionStore | None:
-        """What a call says about the store of its session; None when there is none.
-
-        Raises:
-            ConfigError: The Runner has no artifact service.
-        """
+        """What a call says about the store of its session; None when there is none. Raises ``ConfigError``."""
         store = self._service_store(tool_context) if self._of_runner else self._store
         if store is None:
             return None
@@ -113,10 +105,8 @@ class ArtifactObjects(ObjectStore):
     """Objects as artifacts of a google-adk service, in an app of their own.
 
     An object is version 0 of its artifact. google-adk gives each version to one save, which makes *create* safe where
-    the service does so on all servers: ``GcsArtifactService``, and ``FileArtifactService`` on a shared folder.
-
-    Args:
-        service: The service. It is called on an event loop of this store's own thread.
+    the service does so on all servers: ``GcsArtifactService``, and ``FileArtifactService`` on a shared folder. The
+    service is called on an event loop of this store's own thread.
     """
 
     def __init__(self, service: BaseArtifactService) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
 from adk_skills_agent.adk.guard import call_key
-from adk_skills_agent.adk.permissions import Decision, Keep, Verdict, own_question
+from adk_skills_agent.adk.permissions import Decision, Keep, Verdict, own_question, refusal
 from adk_skills_agent.adk.shell.command_rules import decide_command
 from adk_skills_agent.adk.shell.command_words import AS_BLANKS
 from adk_skills_agent.errors import ErrorCode
@@ -27,14 +27,7 @@ async def permit_command(runtime: SkillRuntime, context: ToolContext, line: str)
     """Whether a command line may run: the owner's rules, and the user where they say so.
 
     With ``trust_allowed_tools`` what an active skill's ``allowed-tools`` name (``Bash(git:*)``) is not asked about.
-
-    Args:
-        runtime: The toolset's permissions, guard and events.
-        context: The call; ``tool_confirmation`` has the user's answer when it is resumed.
-        line: The command line.
-
-    Returns:
-        None to go on, else the tool's answer.
+    Returns None to go on, else the tool's answer.
     """
     if not runtime.permissions.commands:
         return None
@@ -49,11 +42,11 @@ async def permit_command(runtime: SkillRuntime, context: ToolContext, line: str)
         if stopped is not None:
             return stopped
         _decided(runtime, context, decision, "denied", by="rule")
-        refusal = _answer(
+        answer = refusal(
             ErrorCode.PERMISSION_DENIED,
             f"'{decision.target[:80]}' must not be run here. Do not try again; do it another way, or tell the user.",
         )
-        return runtime.guard.miss(context, "denied", refusal, key, "")
+        return runtime.guard.miss(context, "denied", answer, key, "")
     return _asked(runtime, context, line, decision)
 
 
@@ -66,7 +59,7 @@ def _asked(runtime: SkillRuntime, context: ToolContext, line: str, decision: Dec
     if answer is not None and (own_question(context, _MARK) or {}).get("command") == line:
         if not answer.confirmed:
             _decided(runtime, context, decision, "rejected", by="user")
-            return _answer(
+            return refusal(
                 ErrorCode.PERMISSION_DENIED,
                 "The user refused this command. Do not try again; do it another way, or ask what to do instead.",
             )
@@ -76,7 +69,7 @@ def _asked(runtime: SkillRuntime, context: ToolContext, line: str, decision: Dec
         _decided(runtime, context, decision, "approved", by="user", kept="session" if kept else "once")
         return None
     if answer is not None or not context.function_call_id:  # google-adk puts no second question for one call
-        return _answer(
+        return refusal(
             ErrorCode.APPROVAL_REQUIRED, "This command needs an approval of its own. Call the tool again to ask for it."
         )
     runtime.events.emit(
@@ -95,7 +88,7 @@ def _asked(runtime: SkillRuntime, context: ToolContext, line: str, decision: Dec
         payload={_MARK: {"command": line, "commands": list(decision.subjects)}},
     )
     context.actions.skip_summarization = True
-    return _answer(
+    return refusal(
         ErrorCode.APPROVAL_REQUIRED,
         "The user is asked to approve this command. Do not repeat the call; it continues by itself once they answer.",
     )
@@ -136,10 +129,6 @@ def _decided(
             reason=decision.reason,
         )
     )
-
-
-def _answer(code: ErrorCode, sentence: str) -> dict[str, Any]:
-    return {"error": sentence, "error_code": code.value}
 
 
 def _texts(value: object) -> list[str]:

@@ -56,7 +56,6 @@ class CommandLine:
     """The parts of a command line.
 
     Attributes:
-        commands: Its simple commands.
         doubts: Why it cannot be known what it does, one reason each.
         hides: Texts in it that are only data so far and have a substitution: ``'$(git push)'``.
         read: Texts in it that were read as lines, so that what they hide was found.
@@ -115,24 +114,14 @@ class CommandLine:
 
 
 def read_line(line: str) -> CommandLine:
-    """The simple commands of a line and what is doubtful in it. Never raises, executes nothing.
-
-    Args:
-        line: As the model wrote it; several lines are a script.
-    """
+    """The simple commands of a line and what is doubtful in it. Never raises, executes nothing."""
     found = _read(line)
     found.doubt_what_is_evaluated()
     return found
 
 
 def _read(line: str, depth: int = 0, inner: Iterator[int] | None = None) -> CommandLine:
-    """The simple commands of a line. Never raises.
-
-    Args:
-        line: The line.
-        depth: How many shells it is in.
-        inner: Has a number for each line that may still be read within the outermost one.
-    """
+    """The simple commands of a line. Never raises."""
     found = CommandLine()
     inner = iter(range(_MOST_LINES)) if inner is None else inner
     if depth > _MOST_SHELLS or next(inner, None) is None:
@@ -210,10 +199,7 @@ class _Reader:
     def visit(self, node: Node, depth: int, more: Sequence[Node] = ()) -> None:
         """Look at a node and all below it.
 
-        Args:
-            node: The node.
-            depth: How deep it is.
-            more: Words that stand behind the redirections of a command and belong to it.
+        ``more`` are words that stand behind the redirections of a command and belong to it.
         """
         if depth > _MOST_DEPTH:
             self._doubt("it is nested too deeply to be read")
@@ -289,13 +275,7 @@ class _Reader:
             self._doubt("bash evaluates the output of a command")
 
     def _value(self, name: str, parts: Iterable[Node], *, globs: bool = False) -> None:
-        """Note what a variable holds.
-
-        Args:
-            name: Of the variable.
-            parts: What its value is made of.
-            globs: Whether names of files come in the place of ``*``.
-        """
+        """Note what a variable holds."""
         found = self._found
         name = name.partition("[")[0].rstrip("+")
         if name in _INTEGERS:

@@ -37,16 +37,11 @@ _HOME = re.compile(r"(?:^|[ =:])~")
 def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] = ()) -> Decision:
     """The verdict of the owner's rules on a command line. Blocks for about 3 ms if there are rules; executes nothing.
 
-    Args:
-        permissions: With the rules for ``commands``.
-        line: As the model wrote it; several lines are a script.
-        trusted: Entries of ``allowed-tools`` of active skills that the owner trusts, such as ``Bash(git:*)``: what they
-            name is not asked about. They never lift a denial, and nothing of what cannot be known.
-
-    Returns:
-        The decision. ``target`` is the simple command that decided, ``reason`` says why; ``subjects`` is what an
-        approval covers where the user has to be asked: ``command:<text>``, the whole command with marks for white space
-        inside a word, or ``line:<sha256>``, this line only, where not all of a command is known.
+    ``trusted`` are entries of ``allowed-tools`` of active skills that the owner trusts, such as ``Bash(git:*)``: what
+    they name is not asked about. They never lift a denial, and nothing of what cannot be known. Returns the decision.
+    ``target`` is the simple command that decided, ``reason`` says why; ``subjects`` is what an approval covers where
+    the user has to be asked: ``command:<text>``, the whole command with marks for white space inside a word, or
+    ``line:<sha256>``, this line only, where not all of a command is known.
     """
     if not permissions.commands:
         return Decision(Verdict.ALLOW, "execute", line[:_SHOWN], "no rule is about it")

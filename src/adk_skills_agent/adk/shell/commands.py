@@ -107,11 +107,7 @@ class ShellSettings:
 
 
 def shell_of(value: object) -> ShellSettings | None:
-    """The setting ``shell`` of a toolset: True, False, or settings.
-
-    Raises:
-        ConfigError: It is something else.
-    """
+    """The setting ``shell`` of a toolset: True, False, or settings. Raises ``ConfigError``."""
     if value is None or value is False:
         return None
     if value is True:
@@ -126,7 +122,6 @@ class ShellCall:
     """A command that is to be run.
 
     Attributes:
-        command: For bash.
         seconds: Its time; None for no limit.
         skill: The skill whose variables it gets; empty for those of everybody only.
         skills: The active skills, mounted at ``/skills``.
@@ -151,8 +146,7 @@ class ShellCall:
 def checked_command(command: str) -> str:
     """A command that bash can be given.
 
-    Raises:
-        InvalidArguments: It is empty, too long, or has a character no process can receive.
+    Raises ``InvalidArguments`` when it is empty, too long, or has a character no process can receive.
     """
     check_text(command, "'command'")
     if not command.strip():
@@ -168,12 +162,7 @@ def checked_command(command: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SandboxShell:
-    """Commands in our own sandbox.
-
-    Attributes:
-        runtime: The toolset's.
-        own: The sandbox with its settings.
-    """
+    """Commands in our own sandbox."""
 
     runtime: SkillRuntime
     own: OwnSandbox
@@ -200,8 +189,7 @@ class SandboxShell:
     ) -> tuple[dict[str, object], ExecutionResult, Sequence[RefusedHost]]:
         """Run a command in the session's workspace; the answer for the model, what happened, and hosts it wanted.
 
-        Raises:
-            SkillsError: It cannot be started; the sandbox's own failure is a :class:`SandboxError`.
+        Raises ``SkillsError`` when it cannot be started; the sandbox's own failure is a :class:`SandboxError`.
         """
         async with workspace_claim(self.runtime, context, call.skill) as claim:
             workspace = await asyncio.to_thread(claim.open)
@@ -225,14 +213,7 @@ class SandboxShell:
         *,
         job: SandboxPolicy | None = None,
     ) -> ScriptPlan:
-        """The request for the sandbox; nothing is executed.
-
-        Args:
-            context: The tool call.
-            call: The command.
-            workspace: Where it works.
-            job: The limits of a background job; None for those of a command.
-        """
+        """The request for the sandbox; nothing is executed."""
         runtime, settings = self.runtime, self.own.settings
         mounts = await asyncio.to_thread(skill_mounts, list(call.skills), call.versions or {})
         places = (WORK_DIR, TMP_DIR, *(mount.target for mount in mounts))
@@ -273,9 +254,7 @@ class SandboxShell:
     async def execute(self, context: ToolContext, plan: ScriptPlan) -> ScriptOutcome:
         """Run what was planned.
 
-        Raises:
-            SandboxError: The sandbox failed.
-            InvalidArguments: The command cannot be expressed.
+        Raises ``SandboxError`` when the sandbox failed, or ``InvalidArguments`` when the command cannot be expressed.
         """
         whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if getattr(self.own.sandbox, "wants_invocation", False):
@@ -300,12 +279,7 @@ class SandboxShell:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentShell:
-    """Commands in a google-adk environment, where the toolset's scripts run, too.
-
-    Attributes:
-        runtime: The toolset's.
-        environment: The environment.
-    """
+    """Commands in a google-adk environment, where the toolset's scripts run, too."""
 
     runtime: SkillRuntime
     environment: BaseEnvironment
@@ -328,11 +302,7 @@ class EnvironmentShell:
     async def run(
         self, context: ToolContext, call: ShellCall
     ) -> tuple[dict[str, object], ExecutionResult, Sequence[RefusedHost]]:
-        """Run a command in the environment's working directory.
-
-        Raises:
-            SandboxError: The environment failed.
-        """
+        """Run a command in the environment's working directory. Raises ``SandboxError``."""
         began = time.monotonic()
         try:
             if not getattr(self.environment, "is_initialized", True):
@@ -390,9 +360,8 @@ def _with_a_way_out(policy: SandboxPolicy, workspace: SessionWorkspace) -> Sandb
 def shell_argv(command: str, places: Sequence[PurePosixPath] = ()) -> tuple[str, ...]:
     """``bash -c``, with the places in the command's text put right by the shell inside where they are elsewhere.
 
-    Args:
-        command: The command.
-        places: Folders that the command may name and the sandbox has elsewhere; levels translate whole arguments only.
+    ``places`` are folders that the command may name and the sandbox has elsewhere; levels translate whole arguments
+    only.
     """
     used: list[str] = []
     marked = command

@@ -58,11 +58,7 @@ class ShellFiles(ABC):
     async def write(self, path: str, content: str) -> Sequence[str]:
         """Create or replace a file of the workspace or of ``/tmp``.
 
-        Returns:
-            Sentences for the model about what was not kept for other servers.
-
-        Raises:
-            InvalidArguments: It is in no place that can be written, or too large.
+        Returns sentences for the model about what was not kept for other servers. Raises ``InvalidArguments``.
         """
 
 
@@ -71,8 +67,6 @@ class WorkspaceFiles(ShellFiles):
     """Files for the sandbox of this package: folders of this machine that runs copy in and bring back.
 
     Attributes:
-        runtime: The toolset's.
-        context: The call.
         policy: Its sizes bound what is read and written.
         skill: Whose workspace it is where each skill has its own; empty for the session's.
     """
@@ -186,11 +180,7 @@ def _check(path: str) -> None:
 
 
 def _place(path: str) -> tuple[PurePosixPath, PurePosixPath]:
-    """Which of the three places a path is in, and where there.
-
-    Raises:
-        InvalidArguments: It is in none of them.
-    """
+    """Which of the three places a path is in, and where there. Raises ``InvalidArguments``."""
     _check(path)
     given = PurePosixPath(path)
     place = WORK_DIR

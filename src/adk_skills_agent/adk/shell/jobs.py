@@ -56,14 +56,11 @@ class Job:
 
     Attributes:
         name: What the model calls it: ``job-1``.
-        command: What runs.
         started: By ``time.monotonic()``.
         answer: Of its end, for the model; None while it runs.
         ended: By ``time.monotonic()``; None while it runs.
         left_out: Bytes of its output that were not kept.
-        stopped: Whether somebody ended it.
         owner: Whose end ends it.
-        user: Whose session it is.
         outcome: What happened, until the model hears of the end and its files become artifacts.
         refused: Hosts it was refused.
         skill: Whose variables it had.
@@ -185,17 +182,8 @@ class Jobs:
     ) -> Job:
         """Begin a job.
 
-        Args:
-            key: Of its session.
-            user: Whose session it is.
-            owner: Whose end ends it.
-            command: What runs, for the model's list.
-            most: Jobs that may run in this session at once.
-            most_bytes: Of its output that are kept.
-            run: Does it all; :meth:`Job.end` is its last deed.
-
-        Raises:
-            InvalidArguments: Too many run already.
+        ``most`` jobs may run in this session at once. ``run`` does it all; :meth:`Job.end` is its last deed. Raises
+        ``InvalidArguments`` when too many run already.
         """
         if self._pid != os.getpid():
             self._reset()  # a forked child: the jobs are its parent's
@@ -241,11 +229,7 @@ class Jobs:
             job.let_go()
 
     def of(self, key: str, name: str) -> Job:
-        """A job of a session.
-
-        Raises:
-            InvalidArguments: No job has that name; the sentence lists the jobs.
-        """
+        """A job of a session. Raises ``InvalidArguments`` when no job has that name; the sentence lists the jobs."""
         with self._mutex:
             jobs = list(self._sessions.get(key, ())) if self._pid == os.getpid() else []
         for job in jobs:
@@ -337,19 +321,9 @@ def bring_back(copy: Path, before: dict[str, Stamp], workspace: Path, policy: Sa
     """Move what a job added or changed into the session's workspace, and remove there what it removed. Blocks.
 
     What the job removed goes first, so that a file can take the place of a folder and the reverse. What somebody else
-    changed in the workspace meanwhile is replaced, and said; what has no room is left out, and said.
-
-    Args:
-        copy: What the job worked on.
-        before: What :func:`copy_workspace` found.
-        workspace: The session's.
-        policy: How much the workspace may hold.
-
-    Returns:
-        A sentence for each file that was not what the job had found, or could not be moved; of many one for the rest.
-
-    Raises:
-        SandboxError: The copy is gone.
+    changed in the workspace meanwhile is replaced, and said; what has no room is left out, and said. Returns a sentence
+    for each file that was not what the job had found, or could not be moved; of many one for the rest. Raises
+    ``SandboxError`` when the copy is gone.
     """
     if not copy.is_dir():
         raise SandboxError("The files of the job are gone; somebody deleted them.")
@@ -406,11 +380,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _stamps(root: Path) -> dict[str, Stamp]:
-    """Files and folders below a folder; a folder's path ends with ``/``.
-
-    Raises:
-        OSError: Not all of it can be read.
-    """
+    """Files and folders below a folder; a folder's path ends with ``/``. Raises ``OSError``."""
 
     def unreadable(error: OSError) -> None:
         raise error

@@ -69,8 +69,7 @@ async def permit_shell(
 ) -> tuple[dict[str, Any] | None, dict[str, str]]:
     """Ask for what a command could do with the active skills: run any of their scripts.
 
-    Returns:
-        The tool's answer when the user has to be asked, or has said no; and the versions that were approved.
+    Returns the tool's answer when the user has to be asked, or has said no; and the versions that were approved.
     """
     versions: dict[str, str] = {}
     for mounted in skills:
@@ -96,11 +95,7 @@ async def _decision(runtime: SkillRuntime, skill: KnownSkill) -> Decision:
 
 
 def skill_mounts(skills: list[MountedSkill], versions: dict[str, str]) -> tuple[ReadOnlyMount, ...]:
-    """The folders of skills for a run. Blocks: a skill in memory is put on the disk.
-
-    Raises:
-        SkillsError: One cannot be put on the disk, or is not what was approved.
-    """
+    """The folders of skills for a run. Blocks: a skill in memory is put on the disk. Raises ``SkillsError``."""
     mounts = []
     for mounted in skills:
         local = mounted.skill.local()

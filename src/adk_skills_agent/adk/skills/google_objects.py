@@ -97,9 +97,7 @@ def registry_skill(found: object, name: str, folders: MemoryFolders) -> KnownSki
     """The answer of a registry for a name; it may be anything, whatever the signature says.
 
     The name that was asked for is the skill's name here, as with google-adk, though its frontmatter may have another.
-
-    Raises:
-        CatalogError: It is no skill.
+    Raises ``CatalogError`` when it is no skill.
     """
     if found is None:
         return None
@@ -115,8 +113,7 @@ def registry_skill(found: object, name: str, folders: MemoryFolders) -> KnownSki
 def stand_in_for_theirs(ours: Iterable[type]) -> None:
     """Register each class with google-adk's of the same name; doing it again changes nothing.
 
-    Raises:
-        AttributeError: google-adk has no class of that name (any more).
+    Raises ``AttributeError`` when google-adk has no class of that name (any more).
     """
     for own in ours:
         getattr(theirs, own.__name__).register(own)

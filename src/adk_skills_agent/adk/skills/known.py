@@ -71,18 +71,13 @@ class KnownSkill(ABC):
 
     @abstractmethod
     def instructions(self) -> str:
-        """Level 2: the body, as it is now.
-
-        Raises:
-            SkillsError: It cannot be read any more.
-        """
+        """Level 2: the body, as it is now. Raises ``SkillsError`` when it cannot be read any more."""
 
     @abstractmethod
     def version(self) -> str:
         """The sha256 (hex) over everything it can tell or run: a changed byte anywhere is another version.
 
-        Raises:
-            SkillsError: A part of it cannot be read.
+        Raises ``SkillsError`` when a part of it cannot be read.
         """
 
     @abstractmethod
@@ -93,9 +88,7 @@ class KnownSkill(ABC):
     def find(self, path: str, prefixes: Sequence[str] = RESOURCE_FOLDERS) -> str:
         """The path of a file that may be named without its folder.
 
-        Args:
-            path: As the model wrote it: ``references/guide.md``, or ``guide.md``.
-            prefixes: Folders that are tried after the path as it is written, best first.
+        ``prefixes`` are tried after the path as it is written, best first.
 
         Raises:
             InvalidResourcePath: It leaves the skill or is no path.
@@ -112,14 +105,8 @@ class KnownSkill(ABC):
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """The content of a file; ``SKILL.md`` too.
 
-        Args:
-            path: What :meth:`find` returned.
-            limit: How many bytes at most; None for all.
-
-        Raises:
-            InvalidResourcePath: As :meth:`find`.
-            ResourceNotFound: The file does not exist (any more).
-            CatalogError: It cannot be read.
+        Raises ``InvalidResourcePath`` as :meth:`find` does, ``ResourceNotFound`` when the file does not exist (any
+        more), and ``CatalogError`` when it cannot be read.
         """
 
     @abstractmethod
@@ -128,17 +115,12 @@ class KnownSkill(ABC):
 
     @abstractmethod
     def local(self) -> Skill:
-        """The skill as a folder of this machine, for what runs or mounts it.
-
-        Raises:
-            SkillsError: It cannot be put on the disk.
-        """
+        """The skill as a folder of this machine, for what runs or mounts it. Raises ``SkillsError``."""
 
     def copy_digest(self, version: str) -> str:
         """What the sandbox's copy of :meth:`local` has to hold to be of this version; empty when it cannot differ.
 
-        Raises:
-            SkillChanged: The skill no longer has this version.
+        Raises ``SkillChanged`` when the skill no longer has this version.
         """
         if self.version() != version:
             raise SkillChanged(CHANGED)
@@ -147,12 +129,7 @@ class KnownSkill(ABC):
     def stamp(self, read: Sequence[str], since: int) -> object | None:
         """Equal to the last one while its list of files and some of them did not change, without reading any.
 
-        Args:
-            read: The files whose content counts.
-            since: When reading them began, by ``time.time_ns()``.
-
-        Returns:
-            None when that is not known.
+        ``since`` is when reading them began, by ``time.time_ns()``. Returns None when that is not known.
         """
         return None
 

@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 class MemorySkill(KnownSkill):
     """Reads nothing of the object but its name, description, instructions, frontmatter and ``resources.get_*/list_*``.
 
-    Args:
-        skill: google-adk's object; a subclass or a double may answer lazily.
-        folders: Where it is written when something must run or mount it.
-        name: What a registry calls it, when that is not the name in its frontmatter.
+    ``name`` is what a registry calls it, when that is not the name in its frontmatter.
     """
 
     def __init__(self, skill: google.adk.skills.Skill, folders: MemoryFolders, name: str | None = None) -> None:
@@ -203,16 +200,7 @@ class MemoryFolders:
         self._removal: weakref.finalize[..., object] | None = None
 
     def folder(self, name: str, version: str, files: Mapping[str, bytes]) -> Path:
-        """The folder of one version; written at the first call.
-
-        Args:
-            name: The skill's name, the last part of the folder's path.
-            version: The skill's version: another content is another folder.
-            files: Content by path relative to the folder; the paths were checked.
-
-        Raises:
-            CatalogError: It cannot be written.
-        """
+        """The folder of one version; written at the first call. Raises ``CatalogError`` when it cannot be written."""
         try:
             with self._lock:
                 parent = self._own_root() / version[:32]

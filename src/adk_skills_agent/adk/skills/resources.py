@@ -46,11 +46,7 @@ class FileContent:
 
 
 def read_content(skill: KnownSkill, path: str) -> FileContent:
-    """Read a file. May block.
-
-    Raises:
-        SkillsError: As :meth:`KnownSkill.read_bytes`.
-    """
+    """Read a file. May block. Raises ``SkillsError`` as :meth:`KnownSkill.read_bytes` does."""
     data = skill.read_bytes(path, MAX_TEXT_BYTES)
     size = len(data) if len(data) < MAX_TEXT_BYTES else skill.size(path)
     mime_type = mime_type_of(path, data)
@@ -114,12 +110,7 @@ _ARGUMENT_CHARS = 300
 
 
 def usage_line(path: str, head: bytes) -> str:
-    """How a script is called, or what it says it does; empty when it says nothing.
-
-    Args:
-        path: The script's path.
-        head: Its first :data:`HEAD_BYTES` bytes.
-    """
+    """How a script is called, or what it says it does; empty when it says nothing."""
     text = head.decode("utf-8", "ignore")
     if "\0" in text:
         return ""

@@ -121,8 +121,7 @@ class DiskSkill(KnownSkill):
     def instructions(self) -> str:
         """The body; read again when the file changed (C21).
 
-        Raises:
-            IntegrityError: It is pinned and not what its lock says, as for every read of its files.
+        Raises ``IntegrityError`` when it is pinned and not what its lock says, as for every read of its files.
         """
         self._check()
         return self._skill.instructions
@@ -220,11 +219,7 @@ _Mark = tuple[int, int, int, int, int]
 
 
 class ListingStamp:
-    """Of one skill's folder. May be used by several threads.
-
-    Args:
-        folder: Absolute path.
-    """
+    """Of one skill's folder. May be used by several threads."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -235,12 +230,8 @@ class ListingStamp:
     def now(self, read: Sequence[str], since: int) -> int | None:
         """Equal to the last one while the list of files and the content of some of them are the same.
 
-        Args:
-            read: Relative paths of those whose content counts.
-            since: When reading them began, by ``time.time_ns()``.
-
-        Returns:
-            None when a change may be missed, because something changed just before, or is not there.
+        ``since`` is when reading them began, by ``time.time_ns()``. Returns None when a change may be missed, because
+        something changed just before, or is not there.
         """
         try:
             with self._lock:
@@ -297,11 +288,6 @@ class FolderVersion:
     """Computes the digest that the sandbox gives its copy of the folder; again only when the stamp of a file moved.
 
     Hidden files, ``node_modules``, ``.git`` and files too many to list count too. May be used by several threads.
-
-    Args:
-        folder: Absolute path.
-        name: The skill's name, for sentences.
-        without: Folders below it that the sandbox's copy leaves out.
     """
 
     def __init__(self, folder: str, name: str, without: tuple[str, ...] = ()) -> None:
@@ -311,9 +297,8 @@ class FolderVersion:
     def now(self) -> str:
         """The sha256 of this moment, in hexadecimal.
 
-        Raises:
-            CatalogError: The folder cannot be read, or does not stop changing.
-            SandboxError: It holds too much to be run at all.
+        Raises ``CatalogError`` when the folder cannot be read, or does not stop changing, or ``SandboxError`` when it
+        holds too much to be run at all.
         """
         try:
             for _ in range(_TRIES):

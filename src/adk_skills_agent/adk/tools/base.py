@@ -40,10 +40,7 @@ logger = logging.getLogger(__name__)
 class ToolsetTool(BaseTool):
     """A tool over what the tools of one toolset share.
 
-    Args:
-        runtime: Skills, state and settings of the toolset.
-        base_name: The tool's own name; the model may know it by another (``runtime.names``), and with a prefix.
-        description: What the model is told; ``full_description`` may say more.
+    The model may know it by another name than ``base_name`` (``runtime.names``), and with a prefix.
     """
 
     required: tuple[str, ...] = ()
@@ -198,12 +195,7 @@ _HEAD_CHARS = 120  # the rest is of its end, which says what is wrong with what 
 
 
 def failure(error: SkillsError, secrets: SecretForms | None = None) -> dict[str, object]:
-    """The tool response for an error of this package; it names no path of the host.
-
-    Args:
-        error: The error; secrets are taken out of it, too, for whoever else shows it.
-        secrets: The owner's, which a model may have written into an argument; None for none.
-    """
+    """The tool response for an error of this package; it names no path of the host."""
     redact_error(error, secrets)
     message = error.message
     if isinstance(error, FormatError):

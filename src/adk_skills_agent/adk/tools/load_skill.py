@@ -207,9 +207,7 @@ _INTRODUCTION = (
 class UseSkillTool(LoadSkillTool):
     """Activates a skill. Its description has the catalogue, so that the system prompt has only active skills (S4-4).
 
-    Args:
-        runtime: What the toolset's tools share.
-        alone: Whether there is no toolset that puts active skills in force; then the tool does it.
+    With ``alone`` there is no toolset that puts active skills in force; then the tool does it.
     """
 
     skill_argument = "name"

@@ -72,8 +72,6 @@ class _Found:
     """The facts about a call, collected in one visit to a thread.
 
     Attributes:
-        path: The script's path in its skill.
-        decision: What the owner's rules say.
         version: Of the skill, for the events; empty when nobody wants to know.
         prepared: For our sandbox, when nobody has to be asked first.
     """
@@ -233,11 +231,7 @@ class RunSkillScriptTool(ToolsetTool):
         return refusal or replace(call, prepared=None, packages=(prepared.lock.digest,))
 
     def _look(self, call: ScriptCall, backend: ScriptBackend, *, wants_version: bool) -> _Found:
-        """Everything about a call that is on the disk. Blocking.
-
-        Raises:
-            SkillsError: There is no such script.
-        """
+        """Everything about a call that is on the disk. Blocking. Raises ``SkillsError``."""
         path = _find(call.skill, call.asked)
         version = _version_of(call.skill) if wants_version else ""
         decision = self.runtime.permissions.decide(call.skill, "run", path)

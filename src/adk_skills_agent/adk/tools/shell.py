@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.sandbox import ExecutionResult
 
 logger = logging.getLogger(__name__)
 
@@ -62,11 +63,7 @@ _MOST_EDITED_BYTES = 8 << 20  # an edit has the text several times in the agent'
 class ShellTool(ToolsetTool):
     """A tool that works where the toolset's scripts run.
 
-    Args:
-        runtime: The toolset's, with ``shell``.
-        base_name: The tool's own name.
-        description: What the model is told.
-        other_name: google-adk's name for it, or empty.
+    ``other_name`` is google-adk's name for it.
     """
 
     skill_argument = "skill"
@@ -93,11 +90,7 @@ class ShellTool(ToolsetTool):
             answer_undeclared(llm_request, named.name, named)
 
     def shell(self, tool_context: ToolContext) -> Shell:
-        """The place where commands run now.
-
-        Raises:
-            InvalidArguments: Scripts run in an executor that has no shell.
-        """
+        """The place where commands run now. Raises ``InvalidArguments``."""
         backend = script_backend_of(self.runtime, tool_context, self._environments)
         if backend is not None and backend.own is not None:
             return SandboxShell(self.runtime, backend.own)
@@ -110,8 +103,7 @@ class ShellTool(ToolsetTool):
     async def skill_for(self, args: dict[str, Any], tool_context: ToolContext) -> str:
         """The skill whose variables a command gets: the one that is named, else the only active one.
 
-        Raises:
-            InvalidArguments: The one that is named is not active.
+        Raises ``InvalidArguments`` when the one that is named is not active.
         """
         active = self.runtime.active.active(tool_context)
         named = args.get("skill")
@@ -207,47 +199,21 @@ class ExecuteTool(ShellTool):
         run_id = os.urandom(16).hex()
         if background:
             return await self._start_job(tool_context, shell, call, run_id, _seconds(args.get("timeout")))
-        runtime.events.emit(
-            CommandStarted(
-                origin=origin_of(tool_context), skill=skill, command=command, run=run_id, executor=shell.name
-            )
-        )
+        origin = origin_of(tool_context)
         printed: OutputEvents | None = None
         if runtime.events.output_heard:
-            about = ScriptOutput(origin=origin_of(tool_context), skill=skill, script=COMMAND, run=run_id)
-            printed = OutputEvents(runtime.events, about)
+            printed = OutputEvents(runtime.events, ScriptOutput(origin=origin, skill=skill, script=COMMAND, run=run_id))
             call = replace(call, on_output=printed)
-        ended = CommandFinished(
-            origin=origin_of(tool_context),
-            skill=skill,
-            command=command,
-            run=run_id,
-            status="error",
-            reason="cancelled",
-            executor=shell.name,
-        )
-        try:
-            answer, result, refused = await shell.run(tool_context, call)
+        started = CommandStarted(origin=origin, skill=skill, command=command, run=run_id, executor=shell.name)
+        with _told(runtime, started, began) as ended:
+            try:
+                answer, result, refused = await shell.run(tool_context, call)
+            finally:
+                if printed is not None:
+                    printed.flush()
             if refused:
-                origin = origin_of(tool_context)
                 tell_refused(runtime, tool_context, skill, COMMAND, run_id, origin, refused, answer)
-            ended = replace(
-                ended,
-                status=str(answer["status"]),
-                reason=str(answer.get("reason") or ""),
-                exit_code=result.exit_code if result.signal is None else -result.signal,
-                stdout_bytes=result.stdout_total,
-                stderr_bytes=result.stderr_total,
-                files=len(result.files),
-                level=result.isolation.level.value,
-            )
-        except SkillsError as error:
-            ended = replace(ended, reason="not_started", error_code=error.code.value)
-            raise
-        finally:
-            if printed is not None:
-                printed.flush()
-            runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
+            ended(answer, result)
         return answer
 
     async def _with_packages(
@@ -295,22 +261,11 @@ class ExecuteTool(ShellTool):
         )
 
         async def run(job: Job) -> None:
-            began, stopped = time.monotonic(), False
+            stopped = False
             started = CommandStarted(
                 origin=origin, skill=call.skill, command=call.command, run=run_id, job=job.name, executor=shell.name
             )
-            runtime.events.emit(started)
-            ended = CommandFinished(
-                origin=origin,
-                skill=call.skill,
-                command=call.command,
-                run=run_id,
-                job=job.name,
-                status="error",
-                reason="cancelled",
-                executor=shell.name,
-            )
-            try:
+            with _told(runtime, started, time.monotonic()) as ended:
                 async with workspace_claim(runtime, tool_context, call.skill) as claim:
                     workspace = await asyncio.to_thread(claim.open)
                     copy = workspace.spill.with_name(f"job-{os.urandom(8).hex()}")
@@ -347,26 +302,12 @@ class ExecuteTool(ShellTool):
                 # The output is told in pages, from what the job has kept of it.
                 files_only = replace(result, stdout=b"", stderr=b"", stdout_spill=None, stderr_spill=None)
                 job.outcome = replace(outcome, stdout="", stderr="", result=files_only)
-                ended = replace(
-                    ended,
-                    status=str(answer["status"]),
-                    reason=str(answer.get("reason") or ""),
-                    exit_code=outcome.return_code,
-                    stdout_bytes=result.stdout_total,
-                    stderr_bytes=result.stderr_total,
-                    files=len(result.files),
-                    level=result.isolation.level.value,
-                )
+                ended(answer, result)
                 if result.stdout_truncated or result.stderr_truncated:  # what the sandbox itself left out
                     job.left_out = max(job.left_out, result.stdout_total + result.stderr_total - job.kept)
                 job.end(answer)
                 if stopped:
                     raise asyncio.CancelledError
-            except SkillsError as error:
-                ended = replace(ended, reason="not_started", error_code=error.code.value)
-                raise
-            finally:
-                runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
 
         session = tool_context.session
         job = JOBS.start(
@@ -379,6 +320,45 @@ class ExecuteTool(ShellTool):
             run,
         )
         return {"status": "running", "job": job.name, "next": f"Read it with {runtime.tool_name('job_output')}."}
+
+
+@contextlib.contextmanager
+def _told(
+    runtime: SkillRuntime, started: CommandStarted, began: float
+) -> Iterator[Callable[[Mapping[str, Any], ExecutionResult], None]]:
+    """Tells that a command starts and, after the block, how it ended; call what it gives with answer and result."""
+    runtime.events.emit(started)
+    ended = CommandFinished(
+        origin=started.origin,
+        skill=started.skill,
+        command=started.command,
+        run=started.run,
+        job=started.job,
+        status="error",
+        reason="cancelled",
+        executor=started.executor,
+    )
+
+    def end(answer: Mapping[str, Any], result: ExecutionResult) -> None:
+        nonlocal ended
+        ended = replace(
+            ended,
+            status=str(answer["status"]),
+            reason=str(answer.get("reason") or ""),
+            exit_code=result.exit_code if result.signal is None else -result.signal,
+            stdout_bytes=result.stdout_total,
+            stderr_bytes=result.stderr_total,
+            files=len(result.files),
+            level=result.isolation.level.value,
+        )
+
+    try:
+        yield end
+    except SkillsError as error:
+        ended = replace(ended, reason="not_started", error_code=error.code.value)
+        raise
+    finally:
+        runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
 
 
 def _shorter(one: float | None, other: float | None) -> float | None:
@@ -585,8 +565,7 @@ def _edited_file(path: str, content: bytes, old: str, new: str) -> tuple[str, in
 def _edited(path: str, text: str, old: str, new: str) -> tuple[str, int]:
     """The text with its one passage replaced, and the line it is at; line ends of the file are kept.
 
-    Raises:
-        InvalidArguments: The passage is not there, or more than once.
+    Raises ``InvalidArguments`` when the passage is not there, or more than once.
     """
     if old not in text and "\r\n" in text:  # a model writes the line ends it was shown, which are Unix ones
         old, new = old.replace("\r\n", "\n").replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")

@@ -212,8 +212,7 @@ class DemoRun:
 def examples_folder(name: str = "skills") -> Path:
     """Example skills (``skills``, ``hostile-skills``): in the installed package, or in a checkout.
 
-    Raises:
-        ConfigError: Neither is there.
+    Raises ``ConfigError`` when neither is there.
     """
     packaged = Path(str(files("adk_skills_agent"))) / "_examples" / name
     checkout = Path(__file__).resolve().parents[4] / "examples" / name
@@ -277,14 +276,7 @@ async def run_demo(
 ) -> AsyncIterator[DemoStep]:
     """Ask one question and yield what happens, as it happens.
 
-    Args:
-        model: Who answers.
-        run: Filled meanwhile.
-        question: What is asked.
-        skills: The folder of skills; None takes the examples.
-        policy: Limits of the scripts; None is the policy for our own examples.
-        env: Variables granted to the scripts.
-        grants: Variables granted to one skill's.
+    ``skills`` None takes the examples, ``policy`` None the one for them.
     """
     from google.adk.agents import LlmAgent
     from google.adk.runners import InMemoryRunner

@@ -43,7 +43,6 @@ class Attempt:
     """One attack and how it went.
 
     Attributes:
-        what: The attack, in a few words.
         contained: Whether it was made and the host saw nothing of it.
         how: What the host saw, or why it is not known that the attempt was made.
         mechanism: Who contained it, from the isolation report.
@@ -115,12 +114,7 @@ class Seen:
 
 
 async def attack(report: IsolationReport, show: Callable[[DemoStep], None]) -> list[Attempt]:
-    """Let the rehearsed agent run the hostile skill, and judge each attempt.
-
-    Args:
-        report: What isolates scripts here; nothing weaker than ``landlock`` may run this.
-        show: Called with each step of the agent.
-    """
+    """Let the rehearsed agent run the hostile skill, and judge each attempt."""
     results: dict[str, Mapping[str, Any]] = {}
     processes: dict[str, int] = {}
     daemon = False
@@ -177,13 +171,7 @@ def bait() -> Iterator[Bait]:
 
 
 def judged(laid: Bait, seen: Seen, enforced: Mapping[str, str]) -> Iterator[Attempt]:
-    """One verdict for each attack.
-
-    Args:
-        laid: What the skill was pointed at.
-        seen: What is known of the runs.
-        enforced: Of the isolation report.
-    """
+    """One verdict for each attack."""
     for what, concern, verdict in (
         ("read the host's secrets", "files", _secrets),
         ("write outside its workspace", "files", _outside),
@@ -295,9 +283,6 @@ class HostWatch:
     """Counts this process's living descendants, and looks for a mark in their arguments, fifty times a second.
 
     Linux only. Every process of a sandbox descends from the agent, whatever session or namespace it made itself.
-
-    Args:
-        mark: What the arguments of the process looked for contain.
 
     Attributes:
         most: The most descendants at one moment beyond those at the start.

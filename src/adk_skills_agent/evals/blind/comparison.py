@@ -29,7 +29,6 @@ class Vote:
     """What one answer says.
 
     Attributes:
-        sample: Which repetition, from 1.
         order: Which output stood first: ``AB`` or ``BA``.
         winner: ``A``, ``B`` or ``TIE``.
         reasons: The judge's; they call the outputs ``output A`` and ``output B``.
@@ -53,7 +52,6 @@ class BlindVerdict:
         flips: Samples whose two orders named different winners: the judge preferred a place.
         reasons: Of the first vote for the winner.
         scores: Mean by output and criterion, 1 to 5; empty when nobody was asked.
-        votes: Every answer.
     """
 
     winner: str
@@ -74,15 +72,8 @@ async def compare_blind(
 ) -> BlindVerdict:
     """Ask which of two outputs is better, ``model.samples`` times in each order.
 
-    Args:
-        model: Who is asked.
-        task: What both agents were asked.
-        a: What one of them gave back.
-        b: What the other one gave back.
-        spend: Told the tokens of every answer, also of those that were no use.
-
-    Raises:
-        JudgeUnavailable: The model cannot be reached, or gave no winner or not every score.
+    ``spend`` is told the tokens of every answer, also of those that were no use. Raises ``JudgeUnavailable`` when the
+    model cannot be reached, or gave no winner or not every score.
     """
     asked = [(sample, order) for sample in range(1, model.samples + 1) for order in ORDERS]
 
@@ -185,9 +176,8 @@ class BlindQuestion:
     def read(self, answer: str) -> tuple[dict[str, Any], str]:
         """What an answer says.
 
-        Returns:
-            ``winner`` (``1``, ``2``, ``tie``), ``reasons`` (which call them output 1 and output 2) and ``scores`` by
-            output and criterion; and what is wrong with the answer (empty when nothing is). Two winners are none.
+        Returns ``winner`` (``1``, ``2``, ``tie``), ``reasons`` (which call them output 1 and output 2) and ``scores``
+        by output and criterion; and what is wrong with the answer (empty when nothing is). Two winners are none.
         """
         scores: dict[str, dict[str, int]] = {FIRST: {}, SECOND: {}}
         for line in self._lines(_SCORES, answer):
@@ -244,14 +234,7 @@ _MOST_TEXT_CHARS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two trials of one case.
-
-    Attributes:
-        case: What both were asked.
-        arm: One arm.
-        baseline: The other.
-        run: Which repetition of both, from 1.
-    """
+    """Two trials of one case."""
 
     case: EvalCase
     arm: str
@@ -313,9 +296,7 @@ def task_shown(case: EvalCase) -> str:
 def output_shown(trace: Trace, *, talked: bool = False) -> str:
     """What came out, as the judge reads it: the answers and the files, and nothing of the way there.
 
-    Args:
-        trace: What happened.
-        talked: Whether the user's messages came about in the conversation and are to be shown with it.
+    ``talked``: the user's messages came about in the conversation and are shown with it.
     """
     if talked:
         parts = [f"User: {turn.user_text}\n\nAnswer: {cut(turn.final_text, _MOST_TEXT_CHARS)}" for turn in trace.turns]
@@ -341,8 +322,3 @@ def names_in(text: str, names: Iterable[str]) -> list[str]:
         for name in dict.fromkeys(names)
         if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE)
     ]
-
-
-def unblinded(row: Mapping[str, Any]) -> dict[str, str]:
-    """A and B of a row of results, by name."""
-    return sides((row["case"], row["arms"][0], row["arms"][1], row["run"]), row["seed"])

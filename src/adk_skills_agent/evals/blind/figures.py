@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from adk_skills_agent.evals.blind.comparison import CONTENT, CRITERIA, STRUCTURE, PairKey
@@ -17,12 +18,8 @@ def blind_figures(
     """One entry for each two arms (C46).
 
     A case counts once, whatever its runs: its wins less its losses, as a share of its runs. The interval is a bootstrap
-    over the cases, the sign test counts the cases that are won and those that are lost.
-
-    Args:
-        compared: The comparisons.
-        not_compared: Pairs of which a trial has no result.
-        errors: Whether comparisons without a verdict are listed.
+    over the cases, the sign test counts the cases that are won and those that are lost. Of the pairs in
+    ``not_compared`` a trial has no result.
     """
     arms = list(dict.fromkeys((key[1], key[2]) for key in sorted((*compared, *not_compared))))
     return [
@@ -50,6 +47,15 @@ def _figures(arm: str, baseline: str, of: Sequence[Compared], missing: int, *, e
     wins, losses = _count(said, arm), _count(said, baseline)
     counts = {case: (_count(runs, arm), _count(runs, baseline), len(runs)) for case, runs in cases.items()}
     lift = paired_lift([(won / all_, lost / all_) for won, lost, all_ in counts.values()])
+    nothing = dict.fromkeys(("mean", "low", "high", "p_value")) | {
+        "no_interval": "",
+        "better": 0,
+        "worse": 0,
+        "equal": 0,
+    }
+    figures: dict[str, Any] = nothing if lift is None else asdict(lift)
+    figures.pop("pairs", None)
+    preference = figures.pop("mean")
     samples = sum(one.samples for one in said)
     return {
         "arm": arm,
@@ -59,15 +65,9 @@ def _figures(arm: str, baseline: str, of: Sequence[Compared], missing: int, *, e
         "ties": len(said) - wins - losses,
         "losses": losses,
         "win_rate": (wins + (len(said) - wins - losses) / 2) / len(said) if said else None,
-        "preference": lift.mean if lift is not None else None,
-        "low": lift.low if lift is not None else None,
-        "high": lift.high if lift is not None else None,
-        "no_interval": lift.no_interval if lift is not None else "",
+        "preference": preference,
+        **figures,
         "confidence": CONFIDENCE,
-        "p_value": lift.p_value if lift is not None else None,
-        "better": lift.better if lift is not None else 0,
-        "worse": lift.worse if lift is not None else 0,
-        "equal": lift.equal if lift is not None else 0,
         "agreement": statistics.fmean(one.agreement for one in said) if said else None,
         "samples": samples,
         "flips": sum(one.flips for one in said),

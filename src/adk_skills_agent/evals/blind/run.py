@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -31,10 +31,9 @@ from adk_skills_agent.evals.blind.comparison import (
 )
 from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.models import Price
-from adk_skills_agent.evals.row_file import RowFile
+from adk_skills_agent.evals.row_file import RowFile, Stopped, lines_of, row_at, work_off
 from adk_skills_agent.evals.run.plan import Key
 from adk_skills_agent.evals.run.result import NOT_MEASURED, TrialResult, trace_of
-from adk_skills_agent.evals.run.schedule import Stopped, work_off
 from adk_skills_agent.evals.trace import Trace, Usage
 
 
@@ -43,12 +42,7 @@ class BlindState:
     """Comparisons as they go on.
 
     Attributes:
-        planned: How many there are.
-        results: What is finished.
         not_compared: Pairs of which a trial has no result.
-        running: How many are under way.
-        stopped: Why it ended early, or None.
-        last_error: The latest of the judge.
     """
 
     planned: int
@@ -90,26 +84,8 @@ async def run_comparisons(
     """Compare what is not compared yet.
 
     A pair whose outputs are the same, byte by byte, is a tie without a question. One that was compared already, with
-    these outputs and this judge, is not compared again.
-
-    Args:
-        pairs: All of them, in the order in which they start.
-        trials: The results there are.
-        rows: ``trials.jsonl``, which has their traces.
-        model: The judge.
-        ledger: Gets a row for each.
-        state: Filled meanwhile; a new one when None.
-        seed: Draws which output is A.
-        parallel: How many at once.
-        price: Of the judge's tokens.
-        budget_usd: What may be spent on comparisons.
-        on_change: Told when one starts (without a result) and when one ends.
-
-    Returns:
-        The state at the end.
-
-    Raises:
-        ConfigError: A row of results cannot be read.
+    these outputs and this judge, is not compared again. ``seed`` draws which output is A. ``on_change`` is told when a
+    comparison starts (without a result) and when it ends. Returns the state at the end. Raises ``ConfigError``.
     """
     state = state if state is not None else BlindState(len(pairs))
     known, places = ledger.known(), _places(rows)
@@ -213,22 +189,16 @@ def _fingerprint(material: _Material, model: JudgeModel) -> str:
 def _places(rows: Path) -> dict[Key, tuple[int, int]]:
     """Where the last measured row of each trial is: line, first byte."""
     places: dict[Key, tuple[int, int]] = {}
-    start = 0
-    with rows.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.endswith(b"\n"):
-                row: dict[str, Any] = json.loads(line)
-                if (row.get("error") or {}).get("kind") not in NOT_MEASURED:
-                    places[str(row["case"]), str(row["arm"]), int(row["run"])] = number, start
-            start += len(line)
+    for number, start, line in lines_of(rows):
+        row: dict[str, Any] = json.loads(line)
+        if (row.get("error") or {}).get("kind") not in NOT_MEASURED:
+            places[str(row["case"]), str(row["arm"]), int(row["run"])] = number, start
     return places
 
 
 def _trace(rows: Path, place: tuple[int, int]) -> Trace:
     line, start = place
-    with rows.open("rb") as file:
-        file.seek(start)
-        return trace_of(json.loads(file.readline()), f"{rows}:{line}")
+    return trace_of(row_at(rows, start), f"{rows}:{line}")
 
 
 # ``comparisons.jsonl``: a row for each blind comparison. It says A and B; which arm is which follows from its seed.
@@ -243,19 +213,14 @@ class Compared:
     """One comparison.
 
     Attributes:
-        key: Case, arm, the arm it is compared with, run.
         seed: What drew which of them is A.
         fingerprint: Of both outputs, the task and the judge.
         winner: ``A``, ``B`` or ``TIE``; empty when the judge gave no verdict.
-        agreement: The share of the judge's samples that say so.
         flips: Samples whose two orders named different winners.
         samples: How many samples there were; 0 when the outputs are the same and nobody was asked.
         reasons: The judge's; they call the outputs ``output A`` and ``output B``.
-        scores: Mean by output and criterion, 1 to 5.
         names_skill: ``A`` or ``B`` when only that output names a skill of the case: the judge could tell whose it is.
-        usage: The judge's tokens.
         cost_usd: The judge's; None when the price is not known.
-        error: Why there is no verdict, or empty.
     """
 
     key: PairKey
@@ -319,11 +284,7 @@ def row_of(compared: Compared, verdict: BlindVerdict | None) -> dict[str, Any]:
 
 
 def compared_of(row: Mapping[str, Any]) -> Compared:
-    """The comparison of a row.
-
-    Raises:
-        ValueError: It is no row of this schema.
-    """
+    """The comparison of a row. Raises ``ValueError`` when it is no row of this schema."""
     try:
         if row["schema"] != SCHEMA:
             raise ValueError(f"it has schema {row['schema']!r}, not {SCHEMA}")
@@ -361,34 +322,28 @@ class Comparisons(RowFile):
         super().__init__(folder, NAME, resume=True)
 
     def known(self) -> dict[PairKey, Compared]:
-        """The comparisons there are; the last row of a pair counts.
-
-        Raises:
-            ConfigError: A row is malformed.
-        """
+        """The comparisons there are; the last row of a pair counts. Raises ``ConfigError``."""
         self.cut_torn_row()
-        return _by_pair(self.path, ((number, line) for number, _, line in self.lines()))
+        return _by_pair(self.path)
 
 
 def read_comparisons(folder: Path) -> dict[PairKey, Compared]:
     """The comparisons of a run, the last row of a pair; none where there is no file. A torn last line is left out.
 
-    Raises:
-        ConfigError: The file cannot be read, or a row is malformed; the sentence names the line.
+    Raises ``ConfigError`` when the file cannot be read, or a row is malformed; the sentence names the line.
     """
     path = folder / NAME
     try:
-        with path.open("rb") as file:
-            return _by_pair(path, ((n, line) for n, line in enumerate(file, 1) if line.endswith(b"\n")))
+        return _by_pair(path)
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise ConfigError(f"The comparisons {path} cannot be read: {error.strerror or error}.") from error
 
 
-def _by_pair(path: Path, lines: Iterable[tuple[int, bytes]]) -> dict[PairKey, Compared]:
+def _by_pair(path: Path) -> dict[PairKey, Compared]:
     found: dict[PairKey, Compared] = {}
-    for number, line in lines:
+    for number, _, line in lines_of(path):
         try:
             compared = compared_of(json.loads(line))
         except ValueError as error:

@@ -68,11 +68,7 @@ class Unreadable(Exception):
 
 
 def json_document(text: str) -> Node:
-    """Read JSON.
-
-    Raises:
-        Unreadable: The text is not JSON, nests too deeply, or gives a key twice.
-    """
+    """Read JSON. Raises ``Unreadable`` when the text is not JSON, nests too deeply, or gives a key twice."""
     try:
         json.loads(text, parse_constant=_no_constant)
         return _JsonWalk(text).document()
@@ -87,8 +83,7 @@ def json_document(text: str) -> Node:
 def yaml_document(text: str) -> Node:
     """Read YAML whose plain words mean what they mean in JSON (``yes`` and ``2024-01-01`` are text).
 
-    Raises:
-        Unreadable: The text is not YAML, is empty, uses anchors, nests too deeply, or gives a key twice.
+    Raises ``Unreadable`` when the text is not YAML, is empty, uses anchors, nests too deeply, or gives a key twice.
     """
     try:
         root = read_json_yaml(lambda loader: _composed(text, loader))
@@ -245,12 +240,7 @@ class FieldReader:
     ) -> dict[str, Node]:
         """The fields of a mapping; empty if the node is not a mapping.
 
-        Args:
-            node: The value.
-            field: What it is called, e.g. ``evals[2]``; empty for the whole file.
-            known: The fields there are.
-            required: Those that must be there.
-            strict: Whether an unknown field is a problem; it is a note otherwise.
+        ``field`` names it in messages. An unknown field is a problem, or a note if not ``strict``.
         """
         if not isinstance(node.value, dict):
             self.problem(node, field, f"Expected a mapping, found {node.kind}.")

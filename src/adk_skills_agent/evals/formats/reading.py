@@ -25,7 +25,6 @@ class EvalFormat:
     """A kind of file.
 
     Attributes:
-        name: For people.
         fits: Whether a document is of this kind, by its form alone.
         read: Its cases; what is wrong goes to the reader. The last argument is the skill they are about, when the user
             names one.
@@ -51,12 +50,8 @@ NAMES_IN_A_SKILL = ("evals.json", "eval_queries.json", "*.evalset.json", "*.yaml
 def read_eval_file(path: str | Path, *, skill: str | None = None) -> EvalFile:
     """Read a file of eval cases.
 
-    Args:
-        path: JSON or YAML, UTF-8.
-        skill: The skill the cases are about, whatever the file says.
-
-    Raises:
-        EvalFileError: It cannot be read as one; ``problems`` has every complaint, with file, line and field.
+    ``skill`` is the one they are about, whatever the file says. Raises ``EvalFileError`` when it cannot be read as one;
+    ``problems`` has every complaint, with file, line and field.
     """
     path = Path(path)
     document = _document(path)
@@ -80,8 +75,7 @@ def read_eval_file(path: str | Path, *, skill: str | None = None) -> EvalFile:
 def eval_files(path: Path) -> list[Path]:
     """The files of cases a path stands for: itself, or those in the ``evals`` folder of a skill (and beside SKILL.md).
 
-    Raises:
-        EvalFileError: There is nothing at the path, or no file of cases in the folder.
+    Raises ``EvalFileError`` when there is nothing at the path, or no file of cases in the folder.
     """
     if path.is_file() and path.name.lower() != "skill.md":
         return [path]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from adk_skills_agent.evals.metrics.skill_trigger import seen
@@ -18,8 +18,6 @@ class Triggering:
     """What one conversation showed.
 
     Attributes:
-        expected: The skills that should be loaded, perhaps none.
-        loaded: The skills that were.
         watched: Only these skills count; empty: every skill.
     """
 
@@ -52,13 +50,7 @@ class SkillCounts:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {
-            "hits": self.hits,
-            "false_alarms": self.false_alarms,
-            "misses": self.misses,
-            "precision": self.precision,
-            "recall": self.recall,
-        }
+        return {**asdict(self), "precision": self.precision, "recall": self.recall}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +58,6 @@ class Confusion:
     """Triggering over many conversations.
 
     Attributes:
-        skills: Each skill that was expected or loaded anywhere, by name.
-        total: Over every skill.
         matrix: How often the first was expected and the second loaded; ``""`` is no skill. A conversation that needed
             none and loaded none is in ``("", "")``.
     """

@@ -25,12 +25,6 @@ async def score(
     The judge sees the conversation up to the turn it judges: what a skill was loaded for in the first turn still holds
     in the second. Without any rubric the score is 1.0 and the judge is not asked.
 
-    Args:
-        actual: What happened.
-        rubrics: What is asked of each turn, in order.
-        judge: Who is asked; what is not in the turns it was told beforehand (``Judge.about``). None: nobody to ask.
-        threshold: The value from which it passes, 0 to 1.
-
     Raises:
         ConfigError: There are rubrics and no judge.
         JudgeUnavailable: The judge could not be asked or did not answer; that is neither a pass nor a zero.

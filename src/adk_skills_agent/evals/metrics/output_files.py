@@ -14,11 +14,6 @@ def score(actual: Trace, expected: Collection[ExpectedFile], *, threshold: float
     """The share of expected files that are there and hold what they should.
 
     A name with ``*`` or ``?`` is satisfied by any file it fits. Without expected files it is not evaluated.
-
-    Args:
-        actual: What happened.
-        expected: The files.
-        threshold: The value from which it passes, 0 to 1.
     """
     if not expected:
         return not_evaluated(actual, "The case expects no files.")

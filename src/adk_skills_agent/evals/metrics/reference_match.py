@@ -13,11 +13,6 @@ def score(actual: Trace, expected: Trace | None, *, threshold: float = 1.0) -> S
 
     Upper and lower case and the amount of white space do not count; empty lines of the reference are ignored. Without
     any reference it is not evaluated.
-
-    Args:
-        actual: What happened.
-        expected: What the case expects; the ``final_text`` of its turns is the reference.
-        threshold: The value from which it passes, 0 to 1.
     """
     if expected is None or not any(_lines(turn.final_text) for turn in expected.turns):
         return not_evaluated(actual, "The case has no reference to compare with.")

@@ -42,12 +42,7 @@ _OTHERS = frozenset({"include_intermediate_responses_in_final"})  # google-adk w
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a metric is to score.
-
-    Attributes:
-        threshold: The value from which it passes, 0 to 1.
-        settings: The metric's own, checked.
-    """
+    """How a metric is to score."""
 
     threshold: float
     settings: Mapping[str, Any] = field(default_factory=lambda: _NO_SETTINGS)
@@ -58,14 +53,7 @@ def read(
 ) -> Options:
     """Check what was written.
 
-    Args:
-        metric: Its name, for messages.
-        criterion: A threshold, or a mapping; None takes the defaults.
-        default: The threshold when none is given.
-        known: The metric's own settings.
-
-    Raises:
-        ConfigError: A setting is unknown or has the wrong form; the message names metric and setting.
+    Raises ``ConfigError`` when a setting is unknown or has the wrong form; the message names metric and setting.
     """
     given = {"threshold": criterion} if not isinstance(criterion, Mapping) else criterion
     threshold, settings = default, {}
@@ -164,12 +152,8 @@ class Metric:
     """A metric.
 
     Attributes:
-        name: As a config writes it.
-        about: What it measures, as a phrase.
         applies: Whether a case gives it something to compare with.
         score: How a trace is scored; None for the judged one.
-        settings: Its own options and how they are read.
-        threshold: The value from which it passes when the config does not say.
         outcome: Whether it looks at what came out and not at the way there, so that an agent without the skill can
             reach it too.
     """
@@ -284,11 +268,7 @@ def vacuous(name: str, criterion: Any, expectation: Expectation) -> bool:
 
 
 def find_metric(name: str) -> Metric:
-    """The metric of a name.
-
-    Raises:
-        ConfigError: No metric has that name; the message lists all names.
-    """
+    """The metric of a name. Raises ``ConfigError`` when no metric has that name; the message lists all names."""
     if name not in METRICS:
         raise ConfigError(f"There is no metric {name!r}. The metrics: {', '.join(METRICS)}.")
     return METRICS[name]
@@ -297,23 +277,15 @@ def find_metric(name: str) -> Metric:
 def read_options(name: str, criterion: float | Mapping[str, Any] | None = None) -> Options:
     """The options of a metric, as a config writes them.
 
-    Args:
-        name: The metric's.
-        criterion: A threshold, or google-adk's criterion as a mapping; None takes the defaults.
-
-    Raises:
-        ConfigError: There is no such metric or option, or its form is wrong; the message says which.
+    ``criterion`` is a threshold or google-adk's mapping; None takes the defaults. Raises ``ConfigError`` when there is
+    no such metric or option, or its form is wrong; the message says which.
     """
     metric = find_metric(name)
     return read(name, criterion, metric.threshold, metric.settings)
 
 
 def score_trace(name: str, actual: Trace, expectation: Expectation, given: Options) -> Score:
-    """Score with a metric that asks no model.
-
-    Raises:
-        ConfigError: There is no such metric, or it needs a judge.
-    """
+    """Score with a metric that asks no model. Raises ``ConfigError``."""
     metric = find_metric(name)
     if metric.score is None:
         raise ConfigError(f"{name} needs a judge model.")
@@ -325,16 +297,8 @@ async def score(
 ) -> Score:
     """Score with any metric.
 
-    Args:
-        name: The metric's.
-        actual: What happened.
-        expectation: What the case expects.
-        given: The metric's options.
-        judge: Who judges rubrics; a case without rubrics needs none.
-
-    Raises:
-        ConfigError: No metric has that name, or it needs a judge and none is given.
-        JudgeUnavailable: The judge could not be asked.
+    Raises ``ConfigError`` when no metric has that name, or it needs a judge and none is given, or ``JudgeUnavailable``
+    when the judge could not be asked.
     """
     if name != JUDGED:
         return score_trace(name, actual, expectation, given)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -26,11 +26,7 @@ class RubricScore:
     """What the judge said of one rubric.
 
     Attributes:
-        id: The rubric's.
-        met: Whether it holds.
-        rationale: Why, in the judge's words.
         agreement: The share of samples that said the same, 0.5 to 1.
-        samples: How many there were.
     """
 
     id: str
@@ -41,13 +37,7 @@ class RubricScore:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {
-            "id": self.id,
-            "met": self.met,
-            "rationale": self.rationale,
-            "agreement": self.agreement,
-            "samples": self.samples,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +47,6 @@ class TurnScore:
     Attributes:
         value: From 0 to 1; None when the turn has nothing to score.
         detail: What was missing, as a sentence; empty when nothing was.
-        rubrics: What the judge said.
         judge_usage: Tokens that it took; None when no judge was asked.
     """
 
@@ -78,7 +67,6 @@ class Score:
     Attributes:
         value: From 0 to 1; None when the metric has nothing to say: there is nothing to compare with.
         passed: Whether the value reaches the threshold; None when there is no value.
-        per_turn: One for each turn of the conversation.
         figures: Further numbers by name, such as ``precision``.
     """
 
@@ -112,12 +100,7 @@ class Score:
 
 
 def of_turns(turns: Sequence[TurnScore], threshold: float) -> Score:
-    """The score of a conversation from its turns: their mean; 1.0, in every turn, when none has anything to score.
-
-    Args:
-        turns: In order.
-        threshold: The value from which it passes, 0 to 1.
-    """
+    """The score of a conversation from its turns: their mean; 1.0, in every turn, when none has anything to score."""
     values = [turn.value for turn in turns if turn.value is not None]
     if not values:
         turns, values = [TurnScore(1.0, "Nothing was expected.") for _ in turns], [1.0]
@@ -134,12 +117,7 @@ def of_conversation(
 
 
 def not_evaluated(actual: Trace, why: str) -> Score:
-    """No score, because there is nothing to compare with.
-
-    Args:
-        actual: What happened.
-        why: A sentence; it stands at the last turn.
-    """
+    """No score, because there is nothing to compare with."""
     turns = [TurnScore(None)] * (len(actual.turns) - 1) + [TurnScore(None, why)]
     return Score(None, None, tuple(turns))
 
@@ -168,8 +146,6 @@ class Expectation:
         trace: The calls and the reference of each turn; None when nothing is known of the turns (a simulated user).
         skills: The skills to be loaded, perhaps none; None when the case does not say.
         watched: The only skills that count for triggering; empty: every skill.
-        files: The files to be left behind.
-        rubrics: What the judge is asked, by turn.
     """
 
     trace: Trace | None = None
@@ -183,12 +159,8 @@ class Expectation:
         """What a case of ours expects.
 
         Which skills are to be loaded, its expected calls say; a case without any is about its ``skills``, and about no
-        skill when it has none. Of a trigger query only its own skills count.
-
-        Args:
-            case: The case.
-            turns: How many turns a simulated user made of it, each of which the case's rubrics are asked of; a case
-                that says every message itself knows.
+        skill when it has none. Of a trigger query only its own skills count. ``turns`` is how many turns a simulated
+        user made of it; each is asked the case's rubrics.
         """
         if case.scenario is not None:
             rubrics = (case.turns[0].rubrics,) * max(turns, 1)

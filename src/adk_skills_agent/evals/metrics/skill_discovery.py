@@ -12,11 +12,7 @@ LISTING_TOOLS = ("list_skills", "search_skills")
 def score(actual: Trace, *, listing: bool = True, threshold: float = 1.0) -> Score:
     """1 when the agent listed or searched the skills and loaded one of them, else 0.
 
-    Args:
-        actual: What happened.
-        listing: Whether it must have called ``list_skills`` or ``search_skills``. Say False for an agent that has the
-            skills' names in its instructions, and need not ask.
-        threshold: The value from which it passes, 0 to 1.
+    ``listing`` is False for an agent that has the skills' names in its instructions and need not ask for them.
     """
     missing = []
     if listing and not any(call.is_a(tool) for call in actual.calls for tool in LISTING_TOOLS):

@@ -18,14 +18,9 @@ def score(
     """How well the loaded skills are the expected ones: the harmonic mean of precision and recall (F1).
 
     ``figures`` has ``precision`` (the share of loaded skills that were expected) and ``recall`` (the share of expected
-    skills that were loaded). Where none is expected, loading none is 1 and loading any is 0.
-
-    Args:
-        actual: What happened.
-        expected: The skills that should be loaded, perhaps none; None when the case does not say: not evaluated.
-        watched: Only these skills count; empty: every skill. A query of a trigger test says about one skill whether it
-            should be loaded, and nothing about the others.
-        threshold: The value from which it passes, 0 to 1.
+    skills that were loaded). Where none is expected, loading none is 1 and loading any is 0. Only the ``watched``
+    skills count; empty: every skill. A trigger query says about one skill whether it should be loaded, and nothing
+    about the others.
     """
     if expected is None:
         return not_evaluated(actual, "The case does not say which skills should be loaded.")

@@ -29,12 +29,8 @@ _SHOWN_CHARS = 80
 def score(actual: Trace, expected: Trace | None, *, key_args: KeyArgs = DEFAULT_KEYS, threshold: float = 1.0) -> Score:
     """The share of expected triples (tool, key argument, value) that occur in the calls, turn by turn.
 
-    Args:
-        actual: What happened.
-        expected: What the case expects; None when it says nothing (a simulated user): not evaluated.
-        key_args: The arguments that are compared: for every tool, or by tool, where ``*`` is for those not named.
-            Values are compared as JSON; an argument that the case does not mention is not compared.
-        threshold: The value from which it passes, 0 to 1.
+    ``key_args`` names the arguments to compare, for every tool or by tool (``*``: those not named). Values are compared
+    as JSON; an argument that the case does not mention is not compared.
     """
     if expected is None:
         return not_evaluated(actual, "The case has no expected calls to compare with.")

@@ -23,17 +23,7 @@ class Mode(StrEnum):
 
 
 def score(actual: Trace, expected: Trace | None, *, mode: Mode | str = Mode.MULTISET, threshold: float = 1.0) -> Score:
-    """The share of expected calls that were made, by name, turn by turn.
-
-    Args:
-        actual: What happened.
-        expected: What the case expects; None when it says nothing (a simulated user): not evaluated.
-        mode: How names are compared.
-        threshold: The value from which it passes, 0 to 1.
-
-    Raises:
-        ValueError: No such mode.
-    """
+    """The share of expected calls that were made, by name, turn by turn. Raises ``ValueError``."""
     mode = Mode(mode)
     if expected is None:
         return not_evaluated(actual, "The case has no expected calls to compare with.")

@@ -12,17 +12,9 @@ __all__ = ["write_report"]
 def write_report(run_dir: Path, *, baseline: Path | None = None, benchmark: Mapping[str, Any] | None = None) -> Path:
     """Write ``report.html`` into the folder of a run; :func:`.write.build_report` says more of what it wrote.
 
-    Args:
-        run_dir: The ``--out`` folder of ``adk-skills eval``, also of a run that is not at its end.
-        baseline: The folder of an earlier run of the same cases, to compare with.
-        benchmark: What its ``benchmark.json`` holds, where the caller has it; None reads the file.
-
-    Returns:
-        The file.
-
-    Raises:
-        ConfigError: A folder has no results, or rows that are none.
-        OSError: The file cannot be written.
+    ``run_dir`` may be of a run that is not at its end; ``baseline`` is an earlier run of the same cases. ``benchmark``
+    is what ``benchmark.json`` holds, where the caller has it. Returns the file. Raises ``ConfigError`` when a folder
+    has no results, or rows that are none, or ``OSError`` when the file cannot be written.
     """
     # Late: other pages of ours share only the shell of this one.
     from adk_skills_agent.evals.report.page import build_report

@@ -20,11 +20,13 @@ from adk_skills_agent.evals.report.sections import (
     percent,
     section,
     share,
+    table,
 )
-from adk_skills_agent.evals.row_file import read_rows, write_whole
+from adk_skills_agent.evals.row_file import read_rows
 from adk_skills_agent.evals.skillsbench.bench_summary import summarise
 from adk_skills_agent.evals.skillsbench.results import NAME, BenchResult, Key, result_of
 from adk_skills_agent.evals.statistics import interval_text, verdict_text
+from adk_skills_agent.platforms import write_whole
 
 _ARMS = ("no-skill", "with-skill", "self-gen")
 _MOST_ERRORS = 200
@@ -35,9 +37,6 @@ class BenchReport:
     """A page that was written.
 
     Attributes:
-        path: The file.
-        size: Its bytes.
-        results: What it is about, in the order of tasks, arms and trials.
         figures: By arm and domain, and the lift, as ``adk-skills bench --json`` has them.
         notes: What is not in it, one sentence each.
     """
@@ -67,10 +66,6 @@ def is_bench_run(folder: Path) -> bool:
 
 def build_bench_report(folder: Path, out: Path) -> BenchReport:
     """Write the page.
-
-    Args:
-        folder: The ``--out`` folder of ``adk-skills bench``, also of a run that is not at its end.
-        out: The file.
 
     Raises:
         ConfigError: The folder has no results, or a row is malformed; the sentence names the line.
@@ -146,7 +141,7 @@ def _sides(sides: Iterable[Mapping[str, Any]]) -> str:
         if side["trials"]
     ]
     head = ("Agent", "Arm", "Tasks", "Trials", "Not measured", "Passed", "Mean reward", "Skill used", "Time")
-    return _table("Arms", head, rows)
+    return table("Arms", head, (map(inline, row) for row in rows))
 
 
 def _tasks(results: Sequence[BenchResult]) -> str:
@@ -159,7 +154,7 @@ def _tasks(results: Sequence[BenchResult]) -> str:
         domains[result.task] = result.category
     rows = [(task, *(_cell(cells.get((task, *side), ())) for side in sides), domains[task]) for task in domains]
     head = ("Task", *(f"{agent} {arm}" if several else arm for agent, arm in sides), "Domain")
-    return _table("Tasks", head, rows)
+    return table("Tasks", list(map(inline, head)), (map(inline, row) for row in rows))
 
 
 def _cell(results: Sequence[BenchResult]) -> str:
@@ -180,15 +175,6 @@ def _errors(results: Sequence[BenchResult]) -> str:
         return ""
     more = f"<li>{len(said) - _MOST_ERRORS:,} more in {NAME}</li>" if len(said) > _MOST_ERRORS else ""
     return section("errors", "What went wrong", "", f"<ul>{''.join(said[:_MOST_ERRORS])}{more}</ul>")
-
-
-def _table(name: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = "".join(f"<th>{inline(one)}</th>" for one in head)
-    body = "".join(f"<tr>{''.join(f'<td>{inline(one)}</td>' for one in row)}</tr>" for row in rows)
-    return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{name}"><table><thead><tr>{cells}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
 
 
 def _number(value: float | None) -> str:

@@ -16,12 +16,7 @@ class Change:
     """A case in one arm, then and now.
 
     Attributes:
-        case: The case's id.
-        arm: The arm's name.
-        before: Share of the runs that passed then.
-        after: Share of those that pass now.
         low: Lower end of the 95 % interval of the difference; None when the runs of each side all ended alike.
-        high: Its upper end.
         tokens: Mean tokens then and now.
         seconds: Mean seconds then and now.
     """
@@ -41,7 +36,6 @@ class Comparison:
     """Two runs beside each other.
 
     Attributes:
-        changes: Of every case and arm that both measured.
         arms: The paired difference of each arm over its cases.
         only_now: ``case (arm)`` that only this run measured.
         only_before: Those that only the baseline measured.

@@ -32,8 +32,6 @@ class Embedded:
     """The data of a page.
 
     Attributes:
-        html: Data blocks for the end of the body.
-        clipped: How many texts were shortened.
         left_out: Characters left out by that.
         limit: Characters of the longest text; 0 when none was shortened.
         without_trace: Trials whose trace had no room at all.
@@ -63,15 +61,7 @@ class Embedded:
 
 
 def embed(runs: Sequence[RunFolder], *, budget: int = BUDGET_BYTES) -> Embedded:
-    """Put the trials of the runs into data blocks.
-
-    Args:
-        runs: The run, and perhaps its baseline.
-        budget: Most bytes of all traces.
-
-    Raises:
-        ConfigError: A row has a malformed trace.
-    """
+    """Put the trials of the runs into data blocks. Raises ``ConfigError`` when a row has a malformed trace."""
     repeated = RepeatedTexts()
     for run in runs:
         for key, row in run.rows(list(run.results)):
@@ -115,12 +105,8 @@ class _Packed:
     def fill(self, wanted: Sequence[tuple[int, Key]], *, stop: bool) -> bool:
         """Pack these trials.
 
-        Args:
-            wanted: In order of importance.
-            stop: Give up when they do not fit; else leave out those that do not.
-
-        Returns:
-            Whether it is done, all of them packed or not.
+        ``wanted`` is in order of importance. ``stop`` gives up when they do not fit; else those that do not are left
+        out. Returns whether it is done, all of them packed or not.
         """
         for number, run in enumerate(self._runs):
             for key, row in run.rows([key for of, key in wanted if of == number]):
@@ -187,7 +173,6 @@ class TextTable:
     """Puts texts into the form of the page.
 
     Attributes:
-        shared: The texts that others refer to by number.
         clipped: How many texts were shortened (a shared one counts once).
         left_out: Characters that are not in the page for it.
         shared_bytes: About the size of the shared texts in the page, compressed.
@@ -240,15 +225,7 @@ _FIRST = ("error", "error_code", "message", "status", "return_code", "timed_out"
 
 
 def viewed(row: Mapping[str, Any], text: TextOf) -> JsonObject:
-    """What the viewer shows of a trial.
-
-    Args:
-        row: Of ``trials.jsonl``.
-        text: Puts a text into the page's form.
-
-    Raises:
-        ValueError: Its trace is malformed.
-    """
+    """What the viewer shows of a trial. Raises ``ValueError`` when its trace is malformed."""
     trace = Trace.from_json(row.get("trace") or {"turns": []})
     error = row.get("error") or None
     return {

@@ -28,12 +28,13 @@ from adk_skills_agent.evals.report.sections import (
     section,
     share,
     spread_section,
+    table,
     tokens,
     trigger_section,
 )
-from adk_skills_agent.evals.row_file import write_whole
 from adk_skills_agent.evals.statistics import BETTER_OR_WORSE, interval_text, verdict_text
 from adk_skills_agent.evals.summary import NO_VARIATION
+from adk_skills_agent.platforms import write_whole
 
 _LINKS = {
     "compare": "Compared",
@@ -128,18 +129,17 @@ def _comparison(comparison: Comparison, baseline: RunFolder) -> str:
 
 
 def _change_table(arm: str, changes: Sequence[Change]) -> str:
-    rows = "".join(
-        f"<tr><td>{inline(one.case)}</td><td>{percent(one.after - one.before)}"
-        f"{interval_text(one.low, one.high, NO_VARIATION, percent)}</td>"
-        f"<td>{tokens(one.tokens[0])} → {tokens(one.tokens[1])}</td>"
-        f"<td>{duration(one.seconds[0])} → {duration(one.seconds[1])}</td></tr>"
+    rows = [
+        (
+            inline(one.case),
+            percent(one.after - one.before) + interval_text(one.low, one.high, NO_VARIATION, percent),
+            f"{tokens(one.tokens[0])} → {tokens(one.tokens[1])}",
+            f"{duration(one.seconds[0])} → {duration(one.seconds[1])}",
+        )
         for one in changes
-    )
-    return (
-        f'<details><summary>Figures</summary><div class="wide" tabindex="0" role="region" aria-label="Figures of '
-        f'{inline(arm)}"><table><thead><tr><th>Case</th><th>Pass rate</th><th>Tokens</th><th>Time</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div></details>"
-    )
+    ]
+    figures = table(f"Figures of {inline(arm)}", ("Case", "Pass rate", "Tokens", "Time"), rows)
+    return f"<details><summary>Figures</summary>{figures}</details>"
 
 
 # From a results folder to ``report.html``.
@@ -149,15 +149,7 @@ REPORT = "report.html"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report that was written.
-
-    Attributes:
-        path: The file.
-        size: Its bytes.
-        run: What it is about.
-        data: What of the traces is in it.
-        comparison: With the baseline, if there is one.
-    """
+    """A report that was written."""
 
     path: Path
     size: int
@@ -193,16 +185,9 @@ def build_report(
     """Write the report of a run as one HTML file (issue 6, part 4).
 
     Traces that would make it too large are shortened; each place in the page says so, and so does the result.
-
-    Args:
-        run_dir: The ``--out`` folder of ``adk-skills eval``, also of a run that is not at its end.
-        baseline: The folder of an earlier run of the same cases, to compare with.
-        out: The file; ``report.html`` in ``run_dir`` by default.
-        benchmark: As :func:`~adk_skills_agent.evals.report.write_report`.
-
-    Raises:
-        ConfigError: A folder has no results, or rows that are none.
-        OSError: The file cannot be written.
+    ``baseline`` is the folder of an earlier run of the same cases; ``out`` is ``report.html`` in ``run_dir`` by
+    default. Raises ``ConfigError`` when a folder has no results, or rows that are none, or ``OSError`` when the file
+    cannot be written.
     """
     run = read_run(run_dir, benchmark)
     earlier = None if baseline is None else read_run(baseline)

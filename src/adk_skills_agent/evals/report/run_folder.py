@@ -33,10 +33,7 @@ class RunFolder:
     """A run.
 
     Attributes:
-        path: Of the folder.
         results: By trial, in the order of the cases, arms and runs.
-        places: Of the row of each.
-        summary: Of the results.
         benchmark: What ``benchmark.json`` holds; empty when the run did not come to its end.
         notes: What is not in the results, and why; one sentence each.
         compared: The blind comparisons; none without ``--blind``.
@@ -71,12 +68,7 @@ class RunFolder:
 def read_run(folder: Path, benchmark: Mapping[str, Any] | None = None) -> RunFolder:
     """Read a run; of several rows of one trial (``--resume`` ran it again) the last counts.
 
-    Args:
-        folder: Its results.
-        benchmark: What its ``benchmark.json`` holds; None reads it.
-
-    Raises:
-        ConfigError: The folder has no results, or a row is malformed; the sentence names the line.
+    Raises ``ConfigError`` when the folder has no results, or a row is malformed; the sentence names the line.
     """
     path = folder / TRIALS
     results: dict[Key, TrialResult] = {}

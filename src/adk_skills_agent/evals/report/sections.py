@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -24,6 +24,15 @@ def section(name: str, title: str, about: str, body: str) -> str:
     note = f'<p class="note">{about}</p>' if about else ""
     heading = f'<h2 id="{name}-title">{title}</h2>'
     return f'<section id="{name}" aria-labelledby="{name}-title">{heading}{note}{body}</section>\n'
+
+
+def table(label: str, head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of HTML cells that may be scrolled."""
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{label}"><table><thead><tr>'
+        f"{''.join(f'<th>{name}</th>' for name in head)}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
 
 
 def introduction(run: RunFolder, lifts: Sequence[Mapping[str, Any]]) -> str:
@@ -90,7 +99,7 @@ def lift_section(lifts: Sequence[Mapping[str, Any]]) -> str:
 
 def cases_section(summary: Summary) -> str:
     """All cases in a table; each cell leads to its trials."""
-    head = "".join(f"<th>{inline(arm).replace('_', '_<wbr>')}</th>" for arm in summary.arms)
+    arms = [inline(arm).replace("_", "_<wbr>") for arm in summary.arms]
     rows = []
     for case in summary.cases:
         cells = [summary.cells.get((case.id, arm)) for arm in summary.arms]
@@ -99,20 +108,20 @@ def cases_section(summary: Summary) -> str:
         scores = spread([result.score for result in runs if result.score is not None])
         flaky = ", ".join(cell.arm for cell in cells if cell is not None and cell.flaky)
         rows.append(
-            f"<tr><td>{inline(case.id)}</td>"
-            + "".join(_passed(cell, summary.baseline) for cell in cells)
-            + f"<td>{'-' if scores is None else f'{scores.mean:.2f}'}</td>"
-            f"<td>{_mean(runs, lambda result: result.usage.total, tokens)}</td>"
-            f"<td>{_mean(runs, lambda result: result.seconds, duration)}</td>"
-            f"<td>{case.kind}{f'; flaky in {inline(flaky)}' if flaky else ''}</td></tr>"
+            (
+                inline(case.id),
+                *(_passed(cell, summary.baseline) for cell in cells),
+                "-" if scores is None else f"{scores.mean:.2f}",
+                _mean(runs, lambda result: result.usage.total, tokens),
+                _mean(runs, lambda result: result.seconds, duration),
+                f"{case.kind}{f'; flaky in {inline(flaky)}' if flaky else ''}",
+            )
         )
     return section(
         "cases", "Cases",
         f"Passed of measured runs; press to see them. Score, tokens and time: mean in {inline(summary.arms[0])}, or "
         "the first arm the case has.",
-        '<div class="wide" tabindex="0" role="region" aria-label="Cases"><table><thead><tr><th>Case</th>'
-        f"{head}<th>Score</th><th>Tokens</th><th>Time</th><th>Kind</th></tr></thead><tbody>"
-        f"{''.join(rows)}</tbody></table></div>",
+        table("Cases", ("Case", *arms, "Score", "Tokens", "Time", "Kind"), rows),
     )  # fmt: skip
 
 
@@ -241,13 +250,13 @@ def _tile(name: str, value: str, more: str = "") -> str:
 
 def _passed(cell: CaseInArm | None, baseline: str) -> str:
     if cell is None:
-        return "<td>-</td>"
+        return "-"
     missing = cell.planned - len(cell.measured)
     worst = "none" if cell.arm == baseline else "bad"
     kind = "none" if cell.succeeded is None else "good" if cell.succeeded == 1 else worst
     return (
-        f'<td><button class="link {kind}" data-case="{inline(cell.case.id)}" data-arm="{inline(cell.arm)}">'
-        f"{cell.passed}/{len(cell.measured)}</button>{f' ({missing} missing)' if missing else ''}</td>"
+        f'<button class="link {kind}" data-case="{inline(cell.case.id)}" data-arm="{inline(cell.arm)}">'
+        f"{cell.passed}/{len(cell.measured)}</button>{f' ({missing} missing)' if missing else ''}"
     )
 
 
@@ -328,10 +337,7 @@ def change_row(name: str, before: float, after: float, label: str) -> str:
 def spread_row(name: str, arms: Sequence[tuple[int, str, Sequence[float], str]], longest: float) -> str:
     """The runs of a case on an axis from 0 to ``longest``, a line for each arm.
 
-    Args:
-        name: Of the case.
-        arms: Number (for its colour), name, the values, the median as text.
-        longest: Where the axis ends.
+    ``arms`` has number (for its colour), name, values, and the median as text.
     """
     drawings, labels = [], []
     for number, arm, values, label in arms:
@@ -433,32 +439,20 @@ def _cases(one: Mapping[str, Any]) -> str:
         left -= len(shown)
         rest = len(case["runs"]) - len(shown)
         more = f"<li>{rest:,} more in comparisons.jsonl</li>" if rest else ""
-        rows.append(
-            f"<tr><td>{inline(case['case'])}</td><td>{case['wins']:,}</td><td>{case['ties']:,}</td>"
-            f"<td>{case['losses']:,}</td><td><details><summary>Reasons</summary><ul>{''.join(shown)}{more}</ul></details>"
-            "</td></tr>"
-        )
-    return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="Blind comparison with {inline(one["baseline"])}">'
-        "<table><thead><tr><th>Case</th><th>Won</th><th>Tied</th><th>Lost</th><th>Why</th></tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
+        why = f"<details><summary>Reasons</summary><ul>{''.join(shown)}{more}</ul></details>"
+        counts = (f"{case[kind]:,}" for kind in ("wins", "ties", "losses"))
+        rows.append((inline(case["case"]), *counts, why))
+    label = f"Blind comparison with {inline(one['baseline'])}"
+    return table(label, ("Case", "Won", "Tied", "Lost", "Why"), rows)
 
 
 def _scores(one: Mapping[str, Any]) -> str:
     given = {arm: scores for arm, scores in one["scores"].items() if scores is not None}
     if not given:
         return ""
-    head = "".join(f"<th>{inline(arm)}</th>" for arm in given)
-    rows = "".join(
-        f"<tr><td>{name}</td>{''.join(f'<td>{scores[name]:.1f}</td>' for scores in given.values())}</tr>"
-        for name in (*CRITERIA, "overall")
-    )
-    return (
-        "<details><summary>Scores (1 to 5; over all 2 to 10)</summary>"
-        '<div class="wide" tabindex="0" role="region" aria-label="Scores of the blind comparison"><table><thead><tr>'
-        f"<th>Criterion</th>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>"
-    )
+    rows = [(name, *(f"{scores[name]:.1f}" for scores in given.values())) for name in (*CRITERIA, "overall")]
+    shown = table("Scores of the blind comparison", ("Criterion", *map(inline, given)), rows)
+    return f"<details><summary>Scores (1 to 5; over all 2 to 10)</summary>{shown}</details>"
 
 
 # The shell of every HTML page we write: one file, nothing fetched, light and dark, and no code but its own.
@@ -486,13 +480,7 @@ def html_page(title: str, body: str, *, style: str = "", script: str = "") -> st
     """A whole page.
 
     The page's policy names its style and its script by their hashes: whatever else got into the page as code would not
-    run, and nothing is fetched or sent.
-
-    Args:
-        title: Plain text.
-        body: HTML; what is a stranger's is escaped in it.
-        style: Added to the base style.
-        script: Run after the body is there; empty for none.
+    run, and nothing is fetched or sent. ``title`` is plain text; in ``body`` what is a stranger's is escaped.
     """
     whole_style = BASE_STYLE + style
     policy = [

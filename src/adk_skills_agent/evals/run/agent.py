@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,6 @@ INSTRUCTION = (
 )
 _NO_SKILLS = "You help with the user's tasks. Say in your final answer what you found or did."
 
-MakeAgent = Callable[["BaseLlm | str"], "LlmAgent"]
-
 
 @dataclass(slots=True)
 class Agents:
@@ -33,8 +31,6 @@ class Agents:
     Attributes:
         model: Answers; google-adk's object, or None for that of ``base``.
         base: The user's agent, whose own skill toolsets are taken out; None is a plain agent.
-        policy: Limits of the scripts: a policy, or the name of a preset.
-        env: Variables granted to the scripts.
     """
 
     model: BaseLlm | None
@@ -102,10 +98,8 @@ class Agents:
         """Do what happens once in a process, so that it is not counted as the first agent's time.
 
         google-adk imports hundreds of modules when it first runs an agent, and the sandbox looks at what the kernel
-        can do: seconds on a busy machine, which the first trial's time limit would pay for.
-
-        Args:
-            trial: The first; an agent with its skills, and nothing of the user's, says one word without a model.
+        can do: seconds on a busy machine, which the first trial's time limit would pay for. An agent with the skills of
+        ``trial``, the first, and nothing of the user's, says one word without a model.
         """
         from google.adk.agents import LlmAgent
         from google.adk.models.llm_response import LlmResponse
@@ -182,11 +176,7 @@ class Activations:
 
 
 def agent_named(name: str) -> LlmAgent:
-    """The user's agent, from ``module:attribute``.
-
-    Raises:
-        ConfigError: It is no agent, and no function that makes one.
-    """
+    """The user's agent, from ``module:attribute``. Raises ``ConfigError``."""
     from google.adk.agents import LlmAgent
 
     from adk_skills_agent.evals.models import object_named

@@ -69,13 +69,8 @@ async def converse(
 ) -> Conversation:
     """Say what the case's user says, turn by turn, in a session of its own that is forgotten at the end.
 
-    Args:
-        case: What is said.
-        agent: To whom; it is not closed.
-        activations: Skills that the user's messages activate.
-        session_id: Of the session; unique.
-        limit_seconds: For all turns together; the time a simulated user takes is not the agent's.
-        user: Says what comes after the first message; None: the case has every message.
+    ``limit_seconds`` is for all turns together, without the time that a simulated ``user`` takes. The agent is not
+    closed.
     """
     from google.adk.artifacts import InMemoryArtifactService
     from google.adk.runners import Runner
@@ -224,11 +219,7 @@ class SimulatedUser:
     async def says(self, events: Sequence[Event]) -> str | None:
         """The user's next message, or None at the end of the conversation.
 
-        Args:
-            events: Of the conversation so far, the user's among them.
-
-        Raises:
-            UserModelUnavailable: The model gave no message.
+        Raises ``UserModelUnavailable`` when the model gave no message.
         """
         try:
             async with asyncio.timeout(_LONGEST_SECONDS):

@@ -22,9 +22,6 @@ class Grade:
 
     Attributes:
         scores: As in the row: metric, value, passed, threshold, outcome, per_turn, detail.
-        verdicts: As in the row.
-        judge_usage: The judge's tokens.
-        error: Why the judge gave no verdict, or empty.
     """
 
     scores: list[dict[str, Any]] = field(default_factory=list)
@@ -54,16 +51,7 @@ class Grade:
 
 
 async def grade(trial: Trial, trace: Trace, judge: Judge | None) -> Grade:
-    """Score a trace.
-
-    Args:
-        trial: What it is a trace of.
-        trace: What happened.
-        judge: Who is asked about rubrics; needed when the trial has that criterion.
-
-    Raises:
-        ConfigError: The judged criterion is there and no judge.
-    """
+    """Score a trace. Raises ``ConfigError`` when the judged criterion is there and no judge."""
     result = Grade()
     expectation = Expectation.of(trial.case, len(trace.turns))
     asked = judge.about(judge_context(trial, trace)) if judge is not None else None

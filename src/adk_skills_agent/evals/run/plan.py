@@ -13,7 +13,7 @@ from typing import Any
 from adk_skills_agent.adk.skills.source import FolderVersion
 from adk_skills_agent.catalog import CatalogReader, RegistryConfig, Skill, SkillsRegistry
 from adk_skills_agent.catalog.index import IndexedSkill
-from adk_skills_agent.catalog.registry import SkillsView
+from adk_skills_agent.catalog.view import SkillsView
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.cases import EvalCase
 from adk_skills_agent.evals.metrics.registry import JUDGED, METRICS, applicable, vacuous
@@ -30,9 +30,6 @@ class Trial:
     """One conversation of one case.
 
     Attributes:
-        case: What is asked.
-        arm: Which skills the agent has.
-        run: Which repetition, from 1.
         criteria: The metrics that are scored, with their criterion (None: the default).
         fingerprint: Of everything the result depends on and the user may change.
     """
@@ -52,10 +49,7 @@ class Trial:
 def criteria_of(case: EvalCase, arm: Arm, *, judged: bool) -> dict[str, Any]:
     """The metrics of a case in an arm.
 
-    Args:
-        case: The case.
-        arm: Without the skill, only what comes out is measured: the way there cannot be taken.
-        judged: Whether there is a judge.
+    Without the skill only what comes out is measured: the way there cannot be taken.
     """
     if case.criteria:
         named = dict(case.criteria)
@@ -108,14 +102,7 @@ def asked_for(case: EvalCase, pattern: str) -> bool:
 def usable_cases(
     cases: Iterable[EvalCase], arms: Sequence[Arm], *, judged: bool, pattern: str = ""
 ) -> tuple[list[EvalCase], list[Diagnostic]]:
-    """The cases that can be run, and why the others cannot: each is said, the rest runs.
-
-    Args:
-        cases: Of every file.
-        arms: Of the run.
-        judged: Whether there is a judge.
-        pattern: Only cases whose id holds this, or fits it (``*``, ``?``).
-    """
+    """The cases that can be run, and why the others cannot: each is said, the rest runs."""
     usable: dict[str, EvalCase] = {}
     skipped: list[Diagnostic] = []
 
@@ -164,12 +151,7 @@ def plan_trials(
 ) -> list[Trial]:
     """Every trial; one run of all cases after the other, the arms of a case side by side, so that a stop leaves pairs.
 
-    Args:
-        cases: What can be run.
-        arms: With what.
-        runs: Repetitions of each.
-        settings: What else a result depends on, such as the model's name; JSON values.
-        judged: Whether there is a judge.
+    ``settings`` is what else a result depends on, such as the model's name; JSON values.
     """
     found = []
     for case in cases:
@@ -246,7 +228,6 @@ class Arm:
 
     Attributes:
         name: ``with_skill``, ``without_skill``, or the name of a version.
-        catalog: Every skill the arm's agents may have.
         has_skill: Whether the skill a case is about is among them.
     """
 
@@ -281,14 +262,9 @@ def make_arms(
 ) -> list[Arm]:
     """The arms of a run.
 
-    Args:
-        names: ``with_skill``, ``without_skill`` and names of versions, in the order in which they are shown.
-        dirs: Where the skills are.
-        versions: Name to the folder of another version of a skill; it takes the place of the skill of its name.
-        private: Files and folders that agents must not see, should they lie in a skill: the results.
-
-    Raises:
-        ConfigError: A name is unknown or given twice, or the folder of a version holds no skill of the names there are.
+    ``versions`` maps a name to the folder of another version, which takes the place of the skill of its name. Agents
+    must not see what is ``private``: the results. Raises ``ConfigError`` when a name is unknown or given twice, or the
+    folder of a version holds no skill of the names there are.
     """
     arms = []
     for name in names:

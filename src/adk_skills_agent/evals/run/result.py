@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.row_file import RowFile, read_rows
+from adk_skills_agent.evals.row_file import RowFile, read_rows, row_at
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.trace import Trace, Usage
 
@@ -27,25 +26,13 @@ class TrialResult:
     """The result of a trial, without its trace.
 
     Attributes:
-        case: The case's id.
-        arm: The arm's name.
-        run: Which repetition, from 1.
         kind: ``task`` or ``trigger``.
-        fingerprint: As the trial's.
         passed: Whether every criterion was met; None when nothing was measured.
         outcome_passed: The same of the criteria that every arm can meet; None without any.
-        score: Mean of the scores, 0 to 1.
         outcome: Mean of the scores that every arm can reach.
-        scores: Metric to value.
-        verdicts: Rubric, text, whether it holds, rationale.
-        skills_loaded: The skills that came into force.
         seconds: The agent's.
         overhead_seconds: Ours: preparing, scoring, writing; without waiting for a judge.
-        usage: The agent's tokens.
-        judge_usage: The judge's tokens.
         cost_usd: The agent's; None when the price is not known.
-        judge_cost_usd: The judge's.
-        tool_calls: How many.
         user_cost_usd: Of the model that played the user; None when there was none, or its price is not known.
         user_ended: Why a simulated user said no more: ``stop_signal_detected`` or ``turn_limit_reached``; else empty.
         error: ``kind`` and ``message``; empty when there was none.
@@ -91,11 +78,7 @@ class TrialResult:
 
 
 def result_of(row: Mapping[str, Any]) -> TrialResult:
-    """The small part of a row.
-
-    Raises:
-        ValueError: It is no row of this schema.
-    """
+    """The small part of a row. Raises ``ValueError`` when it is no row of this schema."""
     try:
         if row["schema"] != SCHEMA:
             raise ValueError(f"it has schema {row['schema']!r}, not {SCHEMA}")
@@ -150,15 +133,7 @@ def _scores(pairs: tuple[tuple[str, float | None], ...]) -> Mapping[str, float |
 
 
 def trace_of(row: Mapping[str, Any], place: str) -> Trace:
-    """The trace in a row.
-
-    Args:
-        row: Of ``trials.jsonl``.
-        place: What to call it in the error: file and line.
-
-    Raises:
-        ConfigError: The row has no usable trace.
-    """
+    """The trace in a row. Raises ``ConfigError`` when the row has no usable trace."""
     try:
         return Trace.from_json(row["trace"])
     except (ValueError, KeyError) as error:
@@ -187,10 +162,8 @@ class Ledger(RowFile):
         """The results there are already, of the trials asked for; the last row of a trial counts.
 
         A torn row at the end (the process was killed while it wrote) is cut off. Rows of trials that were not measured
-        are not results: the trial is run again, or only judged again (:meth:`unjudged`).
-
-        Raises:
-            ConfigError: A row is no result, or was measured with another version of the case, the skill or the model.
+        are not results: the trial is run again, or only judged again (:meth:`unjudged`). Raises ``ConfigError`` when a
+        row is no result, or was measured with another version of the case, the skill or the model.
         """
         fingerprints = {key: trial.fingerprint for key, trial in trials.items()}
         rows = self.latest(result_of, fingerprints, "another version of the case, the skill, the model or the judge")
@@ -202,7 +175,5 @@ class Ledger(RowFile):
         start = self._unjudged.get(key)
         if start is None:
             return None
-        with self.path.open("rb") as file:
-            file.seek(start)
-            row = json.loads(file.readline())
+        row = row_at(self.path, start)
         return row if isinstance(row, dict) else None

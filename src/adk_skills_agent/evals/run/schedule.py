@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.evals.row_file import in_parallel
+from adk_skills_agent.evals.row_file import Stopped, work_off
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.result import Ledger, TrialResult, result_of
 from adk_skills_agent.evals.run.trial import TrialSettings, judge_again, run_trial
@@ -18,35 +17,17 @@ from adk_skills_agent.evals.run.trial import TrialSettings, judge_again, run_tri
 if TYPE_CHECKING:
     from adk_skills_agent.evals.cluster import Cluster
 
-OUTAGE_TRIALS = 3
-"""Trials in a row whose model, judge or sandbox could not be used: the next ones would fare the same."""
-
-
-Item = TypeVar("Item")
-
-
-class Stopped(StrEnum):
-    """Why a run ended before its last trial."""
-
-    BUDGET = "budget"
-    OUTAGE = "outage"
-    INTERRUPTED = "interrupted"
-
 
 @dataclass(slots=True)
 class RunState:
     """A run as it goes on.
 
     Attributes:
-        planned: How many trials there are.
         results: What is finished, by trial; those of an earlier run too.
         resumed: How many of them are of an earlier run.
         ended: How many ended in each arm with which ``passed``.
         spent: US dollars of every finished trial, as far as prices are known.
         dearest: The most that one of them cost.
-        running: The trials under way.
-        stopped: Why it ended early, or None.
-        last_error: The latest error that was not the agent's.
     """
 
     planned: int
@@ -80,20 +61,9 @@ async def run_trials(
 ) -> RunState:
     """Run what is not finished yet.
 
-    A cancellation ends it at once: what is finished is in the ledger and in ``state``, what was under way is not.
-
-    Args:
-        trials: All of them, in the order in which they start.
-        settings: What they share.
-        ledger: Gets a row for each.
-        state: Filled meanwhile; a new one when None.
-        parallel: How many at once.
-        budget_usd: No trial starts when what was spent and what those under way are likely to cost reaches this.
-        on_change: Told when a trial starts (without a result) and when one ends.
-        cluster: Runs the trials; None runs them here.
-
-    Returns:
-        The state at the end.
+    A cancellation ends it at once: what is finished is in the ledger and in ``state``, what was under way is not. No
+    trial starts when what was spent and what those under way are likely to cost reaches ``budget_usd``. ``on_change``
+    is told when a trial starts (without a result) and when one ends. Returns the state at the end.
     """
     state = state if state is not None else RunState(len(trials))
     finished = ledger.finished({trial.key: trial for trial in trials})
@@ -127,56 +97,6 @@ async def run_trials(
         state.stopped = Stopped.INTERRUPTED
         raise
     return state
-
-
-async def work_off(
-    items: Iterable[Item],
-    do: Callable[[Item], Awaitable[bool]],
-    *,
-    parallel: int,
-    affordable: Callable[[], bool] = lambda: True,
-) -> Stopped | None:
-    """Do what is waiting, several at a time.
-
-    Args:
-        items: In the order in which they start.
-        do: Does one, and says whether it could be measured.
-        parallel: How many at once.
-        affordable: Whether one more may start.
-
-    Returns:
-        Why it ended early, or None.
-    """
-    waiting = deque(items)
-    failures = running = 0
-    stopped: Stopped | None = None
-    ended = asyncio.Condition()
-
-    async def may_start() -> bool:
-        """After one that could not be measured, one at a time until one can: an outage fails few, not many."""
-        async with ended:
-            await ended.wait_for(lambda: stopped is not None or not failures or not running)
-        return bool(waiting) and stopped is None
-
-    async def work() -> None:
-        nonlocal failures, running, stopped
-        while await may_start():
-            if not affordable():
-                stopped = Stopped.BUDGET
-                return
-            running += 1
-            try:
-                measured = await do(waiting.popleft())
-            finally:
-                running -= 1
-            failures = 0 if measured else failures + 1
-            if failures >= OUTAGE_TRIALS:
-                stopped = Stopped.OUTAGE
-            async with ended:
-                ended.notify_all()
-
-    await in_parallel(parallel, len(waiting), work)
-    return stopped
 
 
 async def _row(trial: Trial, settings: TrialSettings, ledger: Ledger, cluster: Cluster | None) -> dict[str, Any]:

@@ -38,11 +38,8 @@ class ModelNames:
         agent: ``module:attribute``; None for a plain agent.
         policy: A preset of limits for the scripts.
         judge: As ``model``; empty for none.
-        judge_samples: Questions for a verdict.
         timeout: Seconds for a conversation.
         price: Of the model's tokens, as :func:`~adk_skills_agent.evals.models.read_price` reads it.
-        judge_price: Of the judge's.
-        user_price: Of a simulated user's.
         limits: How fast all of them together may be asked.
     """
 
@@ -63,15 +60,8 @@ def settings_of(
 ) -> TrialSettings:
     """The settings of a run's trials.
 
-    Args:
-        stack: Ends what serves the models.
-        prepared: What is run.
-        names: Who answers.
-        folder: Where the judge's answers are kept.
-        counter: Counts the requests; None counts those of this process, where there are limits.
-
-    Raises:
-        ConfigError: A model, an agent or a price cannot be used.
+    ``stack`` ends what serves the models. Without a ``counter`` the requests of this process are counted, where there
+    are limits. Raises ``ConfigError`` when a model, an agent or a price cannot be used.
     """
     # Prices first: a mistake in one is told before a model needs its key.
     price, judge_price = _price(names.price, names.model), _price(names.judge_price, names.judge)
@@ -107,11 +97,7 @@ def settings_of(
 
 
 def check_budget(names: ModelNames, prepared: Prepared, budget_usd: float | None) -> None:
-    """Refuse a budget that cannot be held because a price is not known.
-
-    Raises:
-        ConfigError: A price is not known; the sentence names the model.
-    """
+    """Refuse a budget that cannot be held because a price is not known. Raises ``ConfigError``."""
     if budget_usd is None:
         return
     if _price(names.price, names.model) is None:
@@ -154,8 +140,7 @@ _REMEMBERED = 10
 def scripted_model(path: Path) -> Iterator[BaseLlm]:
     """google-adk's own Gemini class, answered by the rules of a file (see :mod:`adk_skills_agent.testing`).
 
-    Raises:
-        ConfigError: The file cannot be read as rules; file and line are named.
+    Raises ``ConfigError`` when the file cannot be read as rules; file and line are named.
     """
     from adk_skills_agent.testing import GeminiServer, load_rules
 

@@ -36,13 +36,8 @@ class TrialSettings:
     """What all trials of a run share.
 
     Attributes:
-        agents: Makes the agents.
-        judge: Who is asked about rubrics.
         timeout: Seconds for a conversation.
         price: Of the agent's tokens; None when it is not known.
-        judge_price: Of the judge's.
-        users: The models that play users, by name.
-        user_prices: Of their tokens, by name.
     """
 
     agents: Agents
@@ -57,11 +52,8 @@ class TrialSettings:
 async def run_trial(trial: Trial, settings: TrialSettings) -> dict[str, Any]:
     """Run a trial and score it.
 
-    Returns:
-        Its row for ``trials.jsonl``. Whatever fails in the conversation or the judging is in the row.
-
-    Raises:
-        ConfigError: The agent cannot be made.
+    Returns its row for ``trials.jsonl``. Whatever fails in the conversation or the judging is in the row. Raises
+    ``ConfigError``.
     """
     begun, started = time.perf_counter(), datetime.now(UTC)
     try:
@@ -94,13 +86,7 @@ async def run_trial(trial: Trial, settings: TrialSettings) -> dict[str, Any]:
 
 
 def unmeasured_row(trial: Trial, kind: str, why: str) -> dict[str, Any]:
-    """The row of a trial that never ran: it is run again by ``--resume``.
-
-    Args:
-        trial: Which.
-        kind: What could not be used, one of ``NOT_MEASURED``.
-        why: A sentence.
-    """
+    """The row of a trial that never ran: it is run again by ``--resume``."""
     nothing = ("passed", "outcome_passed", "score", "outcome", "cost_usd", "judge_cost_usd", "simulated_user", "trace")
     usage = Usage().to_json()
     return {**_named(trial), **dict.fromkeys(nothing)} | {
@@ -160,11 +146,7 @@ def _user_row(trial: Trial, user: SimulatedUser | None, settings: TrialSettings)
 async def judge_again(trial: Trial, row: Mapping[str, Any], settings: TrialSettings) -> dict[str, Any]:
     """Score the conversation of a trial that only its judge failed; it is not held again.
 
-    Returns:
-        The row, scored anew.
-
-    Raises:
-        ConfigError: It has no trace.
+    Returns the row, scored anew. Raises ``ConfigError`` when it has no trace.
     """
     given, _ = await _graded(trial, trace_of(row, "trials.jsonl"), None, settings)
     given.judge_usage += Usage.from_json(row["judge_usage"])  # paid as well

@@ -211,8 +211,7 @@ class BashTool(BaseTool):
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         """Run ``args["command"]``.
 
-        Returns:
-            ``exit_code`` and ``output``; ``error_code`` and ``error`` when nothing was run.
+        Returns ``exit_code`` and ``output``; ``error_code`` and ``error`` when nothing was run.
         """
         del tool_context
         command = args.get("command")

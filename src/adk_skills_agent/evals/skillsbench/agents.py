@@ -23,8 +23,6 @@ class Assignment:
 
     Attributes:
         seconds: When they are over, the agent is stopped and what it left is graded.
-        trial: Which repetition, from 1.
-        network: Whether its commands have a network.
         skills: The skills it may discover; None in an arm without.
         folders: Paths of the environment to host folders that are there while it works.
     """
@@ -41,9 +39,7 @@ class Worked:
     """How an agent's work ended.
 
     Attributes:
-        seconds: How long it took.
         error: Kind (``timeout``, ``agent``, ``model`` or ``sandbox``) and sentence; None when all went well.
-        skills_loaded: Skills it activated through the tools.
         skills_read: Skills whose files a command of its names, besides.
         scripts_run: Skills of which it ran a script through the tools.
         heuristic: Whether it used a skill and said something at the end (S0-137); None for an agent without a model.
@@ -75,11 +71,8 @@ class BenchAgent(ABC):
     ) -> tuple[Worked, bytes | None]:
         """Write skills for a task it will get later (arm ``self-gen``).
 
-        Returns:
-            How that went, and a tar of the skills; None when there are none.
-
-        Raises:
-            NotImplementedError: This kind of agent writes nothing.
+        Returns how that went, and a tar of the skills; None when there are none. Raises ``NotImplementedError`` when
+        this kind of agent writes nothing.
         """
         raise NotImplementedError(f"{self.name} cannot write skills")
 

@@ -54,8 +54,6 @@ class Base:
     Attributes:
         image: The name in the Dockerfile.
         distribution: ``debian`` or ``ubuntu``.
-        release: Its code name.
-        packages: Packages besides the minimal system.
         python: Whether ``python`` and ``pip`` are commands, as in the images of Python.
         note: How it differs from the image, one sentence; empty when nothing matters.
     """
@@ -81,8 +79,7 @@ class Base:
 def base_of(image: str) -> Base:
     """What stands for an image.
 
-    Raises:
-        NotInterpretable: There is nothing for it; says which images there are.
+    Raises ``NotInterpretable`` when there is nothing for it; says which images there are.
     """
     name, _, tag = image.rpartition("/")[2].partition(":")
     registry = image.rpartition("/")[0]
@@ -118,8 +115,7 @@ def substitute(base: Base) -> Base | None:
 async def make_root(base: Base, folder: Path, users: UserRange, seconds: float) -> Path:
     """The root file system of a base, made once: ``folder/<release>``, owned by the range's ids.
 
-    Raises:
-        BuildError: mmdebstrap is missing or failed, or its time was over.
+    Raises ``BuildError`` when mmdebstrap is missing or failed, or its time was over.
     """
     target = folder / base.key
     if target.is_dir():

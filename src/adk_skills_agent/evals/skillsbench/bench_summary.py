@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from adk_skills_agent.evals.skillsbench.results import BenchResult
@@ -85,18 +86,12 @@ def _lift(results: Sequence[BenchResult], agent: str, arm: str) -> dict[str, Any
     lift = paired_lift([(statistics.fmean(ours[task]), statistics.fmean(theirs[task])) for task in both])
     if lift is None:
         return None
+    figures = asdict(lift)
     return {
         "agent": agent,
         "arm": arm,
         "baseline": NO_SKILL,
-        "tasks": lift.pairs,
-        "mean": lift.mean,
-        "low": lift.low,
-        "high": lift.high,
-        "no_interval": lift.no_interval,
-        "p_value": lift.p_value,
-        "better": lift.better,
-        "worse": lift.worse,
-        "equal": lift.equal,
+        "tasks": figures.pop("pairs"),
+        **figures,
         "by_task": {task: statistics.fmean(ours[task]) - statistics.fmean(theirs[task]) for task in both},
     }

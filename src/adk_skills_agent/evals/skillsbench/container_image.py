@@ -44,8 +44,7 @@ async def build_image(
 ) -> BuiltImage:
     """Build, or take the image of the same Dockerfile and context that is there.
 
-    Raises:
-        BuildError: A step failed, the engine refused, or the task's build time was over.
+    Raises ``BuildError`` when a step failed, the engine refused, or the task's build time was over.
     """
     started = time.monotonic()
     file = task.environment / "Dockerfile"
@@ -130,11 +129,7 @@ class BaseImages:
         return trusting(self._options)
 
     async def get(self, image: str, *, seconds: float, say: Callable[[str], None]) -> BaseImage:
-        """What stands for an image, made when it has to be.
-
-        Raises:
-            BuildError: It cannot be made.
-        """
+        """What stands for an image, made when it has to be. Raises ``BuildError`` when it cannot be made."""
         async with self._turn:
             found = self._made.get(image)
             if found is None:
@@ -235,10 +230,7 @@ class EngineBuild:
 
     Attributes:
         what: For messages: the task, or the base.
-        tag: The image's name afterwards.
         context: A tar with ``DOCKERFILE`` in it, at its start.
-        seconds: Most seconds it may take.
-        labels: Of the image.
         nocache: Whether the engine's layers of earlier builds do not count.
     """
 
@@ -251,11 +243,7 @@ class EngineBuild:
 
 
 def build(client: Any, build: EngineBuild, options: EngineOptions, say: Callable[[str], None]) -> Any:
-    """Build it and return the engine's image; blocks.
-
-    Raises:
-        BuildError: A step failed, the engine refused, or the time was over.
-    """
+    """Build it and return the engine's image; blocks. Raises ``BuildError``."""
     import docker.errors
     import requests
 

@@ -136,8 +136,7 @@ class ContainerMode(TaskSandbox):
 def open_container_mode(options: EngineOptions | None = None) -> ContainerMode:
     """Container mode with the engine that ``DOCKER_HOST`` names, or the usual one (S0-125).
 
-    Raises:
-        SandboxUnavailable: The Docker SDK is missing, or no engine answers; says what to do.
+    Raises ``SandboxUnavailable`` when the Docker SDK is missing, or no engine answers; says what to do.
     """
     try:
         # Not docker.from_env(): what it cannot connect it leaves open.

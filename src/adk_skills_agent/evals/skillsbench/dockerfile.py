@@ -55,7 +55,6 @@ class Instruction:
         line: 1-based line it begins at.
         last_line: 1-based line it ends at, here-documents included.
         flags: ``--name=value``; an empty value for ``--name``.
-        heredocs: Its here-documents.
     """
 
     keyword: str
@@ -80,8 +79,7 @@ class Instruction:
     def words(self) -> tuple[str, ...]:
         """The JSON form, or the words between blanks, quotes removed and variables as written.
 
-        Raises:
-            ConfigError: A quotation mark is not closed.
+        Raises ``ConfigError`` when a quotation mark is not closed.
         """
         given = self.json_form
         if given is not None:
@@ -99,8 +97,7 @@ class Instruction:
 def parse_dockerfile(text: str) -> tuple[Instruction, ...]:
     """The instructions of a Dockerfile, in order.
 
-    Raises:
-        ConfigError: A line is no instruction, or a here-document does not end; says which line.
+    Raises ``ConfigError`` when a line is no instruction, or a here-document does not end; says which line.
     """
     lines = text.lstrip("\ufeff").splitlines()
     escape = _escape_character(lines)
@@ -158,8 +155,7 @@ def expanded(text: str, variables: Mapping[str, str]) -> str:
 def environment_pairs(instruction: Instruction, variables: Mapping[str, str]) -> dict[str, str]:
     """The names and values of an ``ENV``, ``ARG`` or ``LABEL``: ``NAME=value ...``, or ``NAME value`` to its end.
 
-    Raises:
-        ConfigError: It gives no value.
+    Raises ``ConfigError`` when it gives no value.
     """
     first = instruction.value.split(None, 1)
     if first and "=" not in first[0]:
@@ -233,12 +229,7 @@ def _heredoc(lines: list[str], number: int, match: re.Match[str], line: int) -> 
 def images_of(text: str, given: Mapping[str, str]) -> tuple[str, ...]:
     """The images behind every FROM, each once; a stage of the same file and ``scratch`` are none.
 
-    Args:
-        text: The Dockerfile.
-        given: Build arguments, over the defaults of an ``ARG`` before the first FROM.
-
-    Raises:
-        ConfigError: It is no Dockerfile.
+    ``given`` has build arguments, over the defaults of an ``ARG`` before the first FROM. Raises ``ConfigError``.
     """
     return tuple(dict.fromkeys(image for _, image in _from_images(parse_dockerfile(text), given) if image is not None))
 
@@ -246,14 +237,8 @@ def images_of(text: str, given: Mapping[str, str]) -> tuple[str, ...]:
 def with_bases(text: str, given: Mapping[str, str], bases: Mapping[str, str], arguments: Sequence[str]) -> str:
     """The Dockerfile with other images behind FROM, and ARG lines at the beginning of each of its stages.
 
-    Args:
-        text: The Dockerfile.
-        given: As for :func:`images_of`.
-        bases: Image to the one that takes its place.
-        arguments: ``NAME=VALUE`` each: a variable of the RUNs of the stage that no image keeps.
-
-    Raises:
-        ConfigError: It is no Dockerfile.
+    ``bases`` maps an image to the one in its place. ``arguments`` are ``NAME=VALUE`` each: variables of the stage's
+    RUNs that no image keeps. Raises ``ConfigError`` when it is no Dockerfile.
     """
     lines = text.splitlines(keepends=True)
     declared = "".join(f"ARG {argument}\n" for argument in arguments)
@@ -292,7 +277,6 @@ class Source:
     """Something that is copied.
 
     Attributes:
-        path: The file or folder on the host.
         folder: Whether it is a folder, whose contents are copied.
         without: Top-level names of the folder that are left out.
     """
@@ -318,11 +302,7 @@ class Source:
 
 
 def find_sources(context: Path, patterns: Sequence[str], *, with_skills: bool, line: int) -> list[Source]:
-    """What the words of a COPY stand for.
-
-    Raises:
-        MissingSource: One matches nothing, or leaves the folder.
-    """
+    """What the words of a COPY stand for. Raises ``MissingSource`` when one matches nothing, or leaves the folder."""
     found = []
     for pattern in patterns:
         parts = [part for part in pattern.split("/") if part not in {"", "."}]

@@ -63,11 +63,7 @@ def read_engine_options(
     build_arguments: Sequence[str] = (),
     certificates: Path | None = None,
 ) -> EngineOptions:
-    """Options as they are written on the command line.
-
-    Raises:
-        ConfigError: One cannot be used; says which and what is wanted.
-    """
+    """Options as they are written on the command line. Raises ``ConfigError``."""
     bases = {}
     for pair in base_images:
         name, equals, image = pair.rpartition("=")

@@ -45,9 +45,6 @@ class Ran:
     Attributes:
         exit_code: None when a signal ended it, which a limit of the run does.
         output: Standard output and error, mixed as they came; start and end of a long one.
-        timed_out: Whether its time was over.
-        truncated: Whether the middle of the output is missing.
-        seconds: How long it took.
     """
 
     exit_code: int | None
@@ -67,7 +64,6 @@ class Phase:
     """What is there beside the task's own files while a command runs.
 
     Attributes:
-        network: Whether it may use the host's network.
         folders: Path in the environment to a host folder, of which it gets a fresh, writable copy each time it is named
             anew: neither what was there before nor the original is touched.
         env: Variables, over those of the image.
@@ -131,9 +127,6 @@ class BuiltImage:
     """A task's environment, built.
 
     Attributes:
-        name: For people.
-        env: Variables of the image.
-        workdir: Its working directory.
         seconds: How long building it took, or finding it.
         notes: What differs from the Dockerfile, one sentence each, e.g. another base.
         handle: What the mode needs to start it.
@@ -200,11 +193,8 @@ class Images:
     """Builds on demand.
 
     Attributes:
-        sandbox: Builds.
-        counts: What became of the builds so far.
         rebuild: Whether to build anew what was built by an earlier run.
         prune_interval: Prune after so many builds; 0 never.
-        say: Gets a line for each step.
     """
 
     sandbox: TaskSandbox

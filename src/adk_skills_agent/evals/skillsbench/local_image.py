@@ -99,14 +99,8 @@ async def build_local(
 ) -> BuiltImage:
     """Interpret a task's Dockerfile.
 
-    Args:
-        task: The task.
-        store: Folder of bases and layers, shared by all tasks.
-        users: Whose ids the files get.
-        with_skills: Whether the image has the task's skills where its Dockerfile puts them; without, the copies are
-            left out and the folder is missing from what else is copied.
-        rebuild: Whether to make its layers anew, from now on its own: others of the same beginning keep theirs.
-        say: Gets a line for each step.
+    Without ``with_skills`` the copies of skills are left out, and their folder is missing from what else is copied.
+    ``rebuild`` makes the task's layers anew; others of the same beginning keep theirs.
 
     Raises:
         NotInterpretable: The Dockerfile needs an engine; says which line and why.

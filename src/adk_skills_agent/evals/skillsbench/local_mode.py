@@ -78,11 +78,8 @@ class LocalMode(TaskSandbox):
 def open_local_mode(store: Path) -> LocalMode:
     """Local mode with its cache in a folder.
 
-    Args:
-        store: Made when it is missing; one folder may serve several runs at a time.
-
-    Raises:
-        SandboxUnavailable: This machine cannot run tasks so; says what is missing.
+    One ``store`` may serve several runs at a time. Raises ``SandboxUnavailable`` when this machine cannot run tasks so;
+    says what is missing.
     """
     require_bubblewrap("Tasks cannot run in local mode")
     store = store.absolute()

@@ -85,9 +85,8 @@ async def run_in_layers(
 ) -> Ran:
     """Run one command; when this returns, or raises, everything it started has ended.
 
-    Raises:
-        SandboxUnavailable: bubblewrap is missing or too old.
-        SandboxError: The environment could not be set up.
+    Raises ``SandboxUnavailable`` when bubblewrap is missing or too old, or ``SandboxError`` when the environment could
+    not be set up.
     """
     bubblewrap = require_bubblewrap("Tasks cannot run in local mode")
     started = time.monotonic()
@@ -258,11 +257,7 @@ async def in_folder(
 ) -> bytes | None:
     """Do one verb of ``local_entry.py`` to a folder of the range: ``empty``, ``unpack``, ``read`` or ``remove``.
 
-    Returns:
-        What ``read`` found, None when there is no such file; else nothing.
-
-    Raises:
-        SandboxError: It cannot be done.
+    Returns what ``read`` found, None when there is no such file; else nothing. Raises ``SandboxError``.
     """
     with contextlib.ExitStack() as open_files:
         descriptors = []

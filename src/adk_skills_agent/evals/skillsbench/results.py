@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adk_skills_agent.evals.row_file import RowFile
+from adk_skills_agent.evals.row_file import RowFile, Stopped
 
 NAME = "results.jsonl"
 FIRST = ("task", "arm", "trial", "agent", "reward", "passed", "error", "seconds")
@@ -22,20 +22,14 @@ class BenchResult:
     """A row without what only a reader of the file wants.
 
     Attributes:
-        task: The task's name.
         arm: ``no-skill``, ``with-skill`` or ``self-gen``.
-        trial: Which repetition, from 1.
         agent: ``adk``, ``oracle`` or ``nop``.
         reward: 0 to 1; None when the trial was not measured.
         passed: Whether the reward is 1; None when the trial was not measured.
         error: What went wrong, one sentence; None when nothing did. A trial with a reward may have one.
         error_kind: ``build``, ``sandbox``, ``verifier``, ``model``, ``timeout``, ``agent``, or None.
-        seconds: The agent's.
-        category: Of the task.
-        fingerprint: Of everything the result depends on and the user may change.
         skills_available: Skills the agent could discover.
         skills_used: Skills it loaded or read.
-        tokens: All it took.
     """
 
     task: str
@@ -65,11 +59,7 @@ class BenchResult:
 
 
 def result_of(row: Mapping[str, Any]) -> BenchResult:
-    """The result in a row.
-
-    Raises:
-        ValueError: It is no row of results.
-    """
+    """The result in a row. Raises ``ValueError`` when it is no row of results."""
     try:
         reward = row["reward"]
         return BenchResult(
@@ -97,11 +87,7 @@ class BuildCounts:
     """What became of the builds (S0-129).
 
     Attributes:
-        built: Environments that were made.
-        cached: Environments that were there already.
         failed: Task to reason.
-        retried: Builds that were tried again.
-        seconds: Of all builds together.
     """
 
     built: int = 0
@@ -126,18 +112,15 @@ class RunState:
     """A run as it goes on.
 
     Attributes:
-        planned: How many trials there are.
         results: What is finished, by trial; those of an earlier run too.
         resumed: How many of them are of an earlier run.
-        builds: Builds so far.
-        stopped: Why it ended before its last trial; empty while it has not.
     """
 
     planned: int
     results: dict[Key, BenchResult] = field(default_factory=dict)
     resumed: int = 0
     builds: BuildCounts = field(default_factory=BuildCounts)
-    stopped: str = ""
+    stopped: Stopped | None = None
 
     @property
     def unmeasured(self) -> list[BenchResult]:
@@ -148,19 +131,13 @@ class RunState:
 def finished(rows: RowFile, fingerprints: Mapping[Key, str]) -> dict[Key, BenchResult]:
     """The results there are already, of the trials asked for; the last row of a trial counts.
 
-    Rows of trials that were not measured are not results: the trial is run again.
-
-    Raises:
-        ConfigError: A row is no result, or was measured with other settings or another version of the task.
+    Rows of trials that were not measured are not results: the trial is run again. Raises ``ConfigError`` when a row is
+    no result, or was measured with other settings or another version of the task.
     """
     settings = "other settings (model, sandbox, network, time) or another version of the task"
     return {key: row for key, (_, row) in rows.latest(result_of, fingerprints, settings).items() if row.measured}
 
 
 def row_file(folder: Path, *, resume: bool) -> RowFile:
-    """The file of a run's results.
-
-    Raises:
-        ConfigError: As :class:`RowFile`.
-    """
+    """The file of a run's results. Raises ``ConfigError`` as :class:`RowFile` does."""
     return RowFile(folder, NAME, resume=resume)

@@ -6,20 +6,15 @@ import asyncio
 import hashlib
 import json
 import stat
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adk_skills_agent.evals.row_file import RowFile, in_parallel
+from adk_skills_agent.evals.row_file import RowFile, Stopped, work_off
 from adk_skills_agent.evals.skillsbench.environment import BuildError, Images
 from adk_skills_agent.evals.skillsbench.results import BenchResult, RunState, finished, result_of
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.trial import BenchTrial
-
-OUTAGE_TRIALS = 3
-"""Trials in a row whose model could not be used: the next ones would fare the same."""
-INTERRUPTED, OUTAGE = "interrupted", "outage"
 
 
 async def run_bench(
@@ -34,7 +29,7 @@ async def run_bench(
     """Run what is not finished yet.
 
     A cancellation ends it at once: what is finished is in the file and in ``state``, what was under way is not, and
-    runs again with the next run.
+    runs again with the next run. Raises ``ConfigError`` when the rows there are already do not fit the plan.
 
     Args:
         plan: All trials, in the order in which they start.
@@ -43,32 +38,23 @@ async def run_bench(
         state: Filled meanwhile.
         parallel: How many at once.
         on_result: Told when one ended.
-
-    Raises:
-        ConfigError: The rows there are already do not fit the plan.
     """
     done = finished(rows, {trial.key: trial.fingerprint for trial in plan})
     state.results.update(done)
     state.resumed = len(done)
-    waiting = deque(trial for trial in plan if trial.key not in done)
-    outages = 0
 
-    async def work() -> None:
-        nonlocal outages
-        while waiting and not state.stopped:
-            row = await run(waiting.popleft())
-            rows.append(row)  # without a pause in between: nothing that is finished can be cancelled away
-            result = result_of(row)
-            state.results[result.key] = result
-            outages = outages + 1 if result.error_kind == "model" else 0
-            if outages >= OUTAGE_TRIALS:
-                state.stopped = OUTAGE
-            on_result(state, result, row)
+    async def do(trial: BenchTrial) -> bool:
+        row = await run(trial)
+        rows.append(row)  # without a pause in between: nothing that is finished can be cancelled away
+        result = result_of(row)
+        state.results[result.key] = result
+        on_result(state, result, row)
+        return result.error_kind != "model"
 
     try:
-        await in_parallel(parallel, len(waiting), work)
+        state.stopped = await work_off((trial for trial in plan if trial.key not in done), do, parallel=parallel)
     except asyncio.CancelledError:
-        state.stopped = INTERRUPTED
+        state.stopped = Stopped.INTERRUPTED
         raise
 
 
@@ -80,19 +66,17 @@ async def build_all(
     on_build: Callable[[Task, bool, BuildError | None], object] = lambda _task, _skills, _error: None,
 ) -> None:
     """Build environments and run nothing."""
-    waiting = deque(wanted)
 
-    async def work() -> None:
-        while waiting:
-            task, with_skills = waiting.popleft()
-            try:
-                await images.get(task, with_skills=with_skills)
-            except BuildError as error:
-                on_build(task, with_skills, error)
-            else:
-                on_build(task, with_skills, None)
+    async def do(one: tuple[Task, bool]) -> bool:
+        try:
+            await images.get(one[0], with_skills=one[1])
+        except BuildError as error:
+            on_build(*one, error)
+        else:
+            on_build(*one, None)
+        return True
 
-    await in_parallel(parallel, len(waiting), work)
+    await work_off(wanted, do, parallel=parallel)
 
 
 def make_plan(

@@ -34,9 +34,7 @@ class Task:
 
     Attributes:
         name: The folder's name; unique in a run.
-        folder: The task's folder.
         layout: ``harbor`` or ``benchflow``.
-        instruction: The prompt, verbatim.
         environment: Folder with the Dockerfile and the task's data.
         tests: Folder that is given to the verifier, never to the agent; its entry is ``test.sh``.
         solution: Folder of the reference solution (``solve.sh``), for the oracle only; None when there is none.
@@ -76,11 +74,7 @@ class TaskSet:
 
 
 def read_tasks(folder: Path, *, containing: str = "") -> TaskSet:
-    """The tasks below a folder, by name.
-
-    Raises:
-        ConfigError: The folder cannot be read, or has no such task.
-    """
+    """The tasks below a folder, by name. Raises ``ConfigError``."""
     try:
         entries = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:
@@ -108,11 +102,7 @@ def read_tasks(folder: Path, *, containing: str = "") -> TaskSet:
 
 
 def read_task(folder: Path) -> Task:
-    """One task.
-
-    Raises:
-        ConfigError: A file that every task has is missing or unreadable; says which.
-    """
+    """One task. Raises ``ConfigError`` when a file that every task has is missing or unreadable; says which."""
     native = (folder / "task.md").is_file()
     found: list[Diagnostic] = []
     if native:
@@ -236,12 +226,9 @@ class TaskSettings:
     """Everything a task's settings say.
 
     Attributes:
-        limits: See :class:`TaskLimits`.
-        allow_internet: Whether the task may use a network.
         image: The image it starts from when it has no Dockerfile.
         verifier_env: Variables of the verifier, ``${NAME}`` and ``${NAME:-default}`` as written.
         solution_env: Variables of the reference solution, likewise.
-        metadata: Difficulty, category, tags and the like.
     """
 
     limits: TaskLimits = field(default_factory=TaskLimits)
@@ -394,8 +381,6 @@ class TaskSkills:
     """Skills of a folder.
 
     Attributes:
-        folder: Where they are on the host.
-        catalog: What the toolset lists and loads.
         names: Of those that could be loaded.
         found: How many SKILL.md there are.
         repairs: Everything that was repaired or refused, one sentence each.

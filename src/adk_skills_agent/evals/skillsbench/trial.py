@@ -9,7 +9,6 @@ import math
 import os
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -30,10 +29,10 @@ from adk_skills_agent.evals.skillsbench.environment import (
 from adk_skills_agent.evals.skillsbench.results import NOT_MEASURED, Key
 from adk_skills_agent.evals.skillsbench.task import Task, TaskSkills, filled, load_skills, unpack_skills
 from adk_skills_agent.evals.skillsbench.verifier_tools import TOOLS, WHEELS, tool_environment
+from adk_skills_agent.platforms import write_whole
 from adk_skills_agent.sandbox import temporary_prefix
 
 NO_SKILL, WITH_SKILL, SELF_GEN = "no-skill", "with-skill", "self-gen"
-ARMS = (NO_SKILL, WITH_SKILL, SELF_GEN)
 _OWN_SKILLS = ("/root/.claude/skills", "/root/.agents/skills")
 """Where the skills an agent wrote itself are in its second environment, as curated ones are."""
 
@@ -43,10 +42,6 @@ class BenchTrial:
     """One attempt.
 
     Attributes:
-        task: What to do.
-        arm: Which skills there are.
-        number: Which repetition, from 1.
-        agent: Who does it.
         fingerprint: Of everything the result depends on and the user may change.
     """
 
@@ -67,9 +62,6 @@ class BenchSettings:
     """What all trials of a run share.
 
     Attributes:
-        sandbox: Where they happen.
-        images: Their environments.
-        agents: By name.
         out: Folder of the results; traces and reports go below it.
         tools: Folder of the commands for verifiers (``verifier_tools.py``).
         wheels: Folder of wheels for verifiers without a network.
@@ -237,7 +229,7 @@ def _row(trial: BenchTrial, settings: BenchSettings, worked: Worked, given: Grad
 def _keep(
     trial: BenchTrial, out: Path, kind: str, content: Mapping[str, Any] | str | None, told: Callable[[str], str]
 ) -> str | None:
-    """Write a file of a trial aside, then give it its name; returns that, relative to the results."""
+    """Write a file of a trial; returns its name, relative to the results."""
     if content is None:
         return None
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=True, separators=(",", ":"))
@@ -255,9 +247,7 @@ def write_kept(out: Path, files: Mapping[str, str]) -> None:
     """Write files of a trial below the folder of the results, each aside and then renamed."""
     for name, text in files.items():
         (out / name).parent.mkdir(parents=True, exist_ok=True)
-        aside = out / f"{name}.{uuid.uuid4().hex[:8]}"
-        aside.write_text(text, "utf-8")
-        aside.replace(out / name)
+        write_whole(out / name, text.encode())
 
 
 # Grading a trial: the tests go in only now, run under their own limits, and leave a reward.
@@ -278,10 +268,7 @@ class Grade:
 
     Attributes:
         reward: Between 0 and 1; None when there is none, which is an error and not a zero.
-        error: Why there is none.
         output: The end of what the verifier wrote.
-        timed_out: Whether its time was over.
-        seconds: How long it took.
         report: Its CTRF report, as it wrote it; None when there is none.
     """
 
@@ -299,11 +286,7 @@ class Grade:
 
 
 async def grade(task: Task, environment: TaskEnvironment, phase: Phase) -> Grade:
-    """Run a task's verifier.
-
-    Raises:
-        SandboxError: The environment failed before the tests could run.
-    """
+    """Run a task's verifier. Raises ``SandboxError`` when the environment failed before the tests could run."""
     where = VERIFIER if task.layout == "benchflow" and task.tests.name == "verifier" else TESTS
     await environment.end_processes()
     for folder in (TESTS, VERIFIER, VERIFIER_LOGS):
@@ -339,8 +322,7 @@ async def grade(task: Task, environment: TaskEnvironment, phase: Phase) -> Grade
 def reward_of(text: bytes | None, named: bytes | None) -> tuple[float | None, str | None]:
     """The reward in ``reward.txt``, else in ``reward.json`` (its ``reward``, or the mean of named rewards).
 
-    Returns:
-        The reward, or None and the reason.
+    Returns the reward, or None and the reason.
     """
     if text is not None:
         return _number(text.decode("utf-8", "replace").strip(), "reward.txt")

@@ -142,13 +142,7 @@ _OPEN_TO_ALL = 0o1777
 async def make_owned(folder: Path, names: Sequence[str], users: UserRange) -> None:
     """Make empty folders of the range's root, mode 0755, in a folder of the caller's.
 
-    Args:
-        folder: A folder of this user that nobody else knows the name of; it is open to pass afterwards.
-        names: Of the folders in it.
-        users: Whose root they get.
-
-    Raises:
-        SandboxError: They cannot be made.
+    Nobody else may know the name of ``folder``; it is open to pass afterwards. Raises ``SandboxError``.
     """
     if os.geteuid() == 0:
         _give_away(folder, names, users)

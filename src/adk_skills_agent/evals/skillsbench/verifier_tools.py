@@ -89,10 +89,8 @@ exit 0
 def write_tools(folder: Path, uv: Path | None, *, network: bool) -> None:
     """Write the commands into an empty folder, to be given to the environment as ``TOOLS``.
 
-    Args:
-        folder: Where.
-        uv: A folder with the programs ``uv`` and ``uvx``; None leaves its installer to the network.
-        network: Whether the verifier has a network; without, ``apt-get`` and ``apt`` are among them.
+    ``uv`` is a folder with the programs ``uv`` and ``uvx``; None leaves its installer to the network. Without a
+    network, ``apt-get`` and ``apt`` are among the commands.
     """
     (folder / "bin").mkdir(parents=True)
     texts = {}
@@ -127,8 +125,7 @@ def tool_environment(path: str, *, network: bool, wheels: bool) -> tuple[tuple[s
 async def uv_programs(store: Path) -> Path:
     """A folder with ``uv`` and ``uvx``, fetched once from PyPI; those beside this Python are taken first.
 
-    Raises:
-        BuildError: There are none, and PyPI cannot be reached.
+    Raises ``BuildError`` when there are none, and PyPI cannot be reached.
     """
     folder = store / "tools" / "uv"
     if not (folder / "uvx").is_file():

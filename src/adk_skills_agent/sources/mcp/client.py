@@ -29,8 +29,7 @@ TOKEN_VARIABLE = "ADK_SKILLS_MCP_TOKEN"  # noqa: S105 - the name of a variable
 class McpSkills:
     """The skills of one server.
 
-    Args:
-        location: The URL of a server over streamable HTTP, or the command of one over stdio.
+    ``location`` is the URL of a server over streamable HTTP, or the command of one over stdio.
     """
 
     def __init__(self, location: str) -> None:

@@ -38,13 +38,7 @@ def skill_uri(name: str, path: str = "SKILL.md") -> str:
 
 @dataclass(frozen=True)
 class ServedSkill:
-    """A skill as a server offers it.
-
-    Attributes:
-        name: What the catalogue calls it.
-        frontmatter: Level 1.
-        tree: Its files.
-    """
+    """A skill as a server offers it."""
 
     name: str
     frontmatter: Mapping[str, Any]
@@ -63,11 +57,7 @@ class ServedSkill:
 
 
 class ServedCatalog:
-    """The skills of a catalogue that may be served, read when they are asked for.
-
-    Args:
-        catalog: Which skills; a view shows a client only a part.
-    """
+    """The skills of a catalogue that may be served, read when they are asked for."""
 
     def __init__(self, catalog: CatalogReader) -> None:
         self._catalog = catalog
@@ -105,15 +95,7 @@ class ServedCatalog:
 
 
 def skills_server(catalog: CatalogReader, version: str = "") -> Server[Any]:
-    """An MCP server that offers the skills of a catalogue.
-
-    Args:
-        catalog: Which skills.
-        version: Of the server, for its clients.
-
-    Raises:
-        ConfigError: The extra ``mcp`` is not installed.
-    """
+    """An MCP server that offers the skills of a catalogue. Raises ``ConfigError``."""
     types, server_class, error_class = _mcp()
     served = ServedCatalog(catalog)
 
@@ -187,11 +169,7 @@ def _mcp() -> tuple[Any, Any, Any]:
 
 
 async def serve_stdio(catalog: CatalogReader, version: str = "") -> None:
-    """Serve one client over this process's standard input and output, until it hangs up.
-
-    Raises:
-        ConfigError: The extra ``mcp`` is not installed.
-    """
+    """Serve one client over this process's standard input and output, until it hangs up. Raises ``ConfigError``."""
     server = skills_server(catalog, version)
     from mcp.server.stdio import stdio_server
 
@@ -202,13 +180,7 @@ async def serve_stdio(catalog: CatalogReader, version: str = "") -> None:
 class TokenGate:
     """An ASGI application that gives each client, by its bearer token, a server of its own.
 
-    Args:
-        catalogs: Token to what its client may see.
-        version: Of the server.
-        path: Where the server is.
-
-    Raises:
-        ConfigError: There is no token, or the extra ``mcp`` is not installed.
+    ``catalogs`` maps a token to what its client may see. Raises ``ConfigError``.
     """
 
     def __init__(self, catalogs: Mapping[str, CatalogReader], version: str = "", path: str = "/mcp") -> None:
