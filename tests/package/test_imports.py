@@ -81,15 +81,16 @@ def test_no_module_imports_the_init_of_its_own_folder() -> None:
 
 
 def test_every_name_of_the_sandbox_is_there() -> None:
-    for name in sandbox.__all__:
-        module, attribute = sandbox._PLACE_OF[name]
-        assert getattr(sandbox, name) is getattr(import_module(f"adk_skills_agent.sandbox.{module}"), attribute)
+    for module, listed in sandbox._NAMES.items():
+        for name, _, alias in (one.partition("=") for one in listed.split()):
+            there = getattr(import_module(f"adk_skills_agent.sandbox.{module}"), name)
+            assert getattr(sandbox, alias or name) is there
 
 
 def test_the_sandbox_says_what_it_has_and_imports_nothing_before_it_is_used() -> None:
-    assert sorted(sandbox.__all__) == sorted(sandbox._PLACE_OF)
+    assert len(sandbox.__all__) == sum(len(listed.split()) for listed in sandbox._NAMES.values())
     assert set(sandbox.__all__) <= set(dir(sandbox))
     with pytest.raises(AttributeError, match="no attribute 'nothing_of_that_name'"):
         _ = sandbox.nothing_of_that_name
     loaded = {name for name in modules_after("import adk_skills_agent.sandbox") if name.startswith("adk_skills_agent")}
-    assert loaded == {"adk_skills_agent", "adk_skills_agent.sandbox"}
+    assert loaded == {"adk_skills_agent", "adk_skills_agent.lazy_names", "adk_skills_agent.sandbox"}
