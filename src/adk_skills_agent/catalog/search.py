@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import threading
-import unicodedata
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -14,7 +13,7 @@ from itertools import islice, pairwise
 from typing import Protocol
 
 from adk_skills_agent.errors import SkillsError
-from adk_skills_agent.format.models import Diagnostic, Severity, SkillMetadata
+from adk_skills_agent.format.models import Diagnostic, Severity, SkillMetadata, nfkc
 
 _MANY_NEAR = 30  # near spellings looked at when those of hidden skills are among them
 
@@ -462,7 +461,7 @@ _PUNCTUATED = re.compile(r"(?<![\w.])(?:c\+\+|[cf]#|\.net)(?!\w)")
 def fold(text: str) -> str:
     """One spelling for letters that differ in width, case or composition, and words for ``c++``, ``c#``, ``.net``."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
+        text = nfkc(text)
     return _PUNCTUATED.sub(lambda match: _SPELLED_OUT[match[0]], text.casefold())
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,6 +15,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
+from adk_skills_agent.format.models import nfkc
 from adk_skills_agent.sources.tree import SkillTree
 
 MAX_SCANNED_BYTES = 2 << 20
@@ -205,7 +205,7 @@ _JOINED = re.compile(r"\\\n[ \t]*")
 
 
 def _by_rules(path: str, text: str, *, is_text: bool) -> Iterator[Finding]:
-    readable = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)) if not text.isascii() else text
+    readable = _INVISIBLE.sub("", nfkc(text)) if not text.isascii() else text
     found: dict[str, set[int]] = {}
     # The lines of a sentence are one text, however it is wrapped.
     for place, pieces in (
