@@ -77,7 +77,6 @@ class WarmPool(Generic[_Spec, _Started]):
         self._makers = 0
         self._asked = False
         self._being_made = 0
-        self._next_look = 0.0
 
     def take(self, spec: _Spec, wanted: int) -> _Started | None:
         """A sandbox nobody has used, or None.
@@ -150,7 +149,7 @@ class WarmPool(Generic[_Spec, _Started]):
         """The work of a thread."""
         while True:
             with self._changed:
-                surplus = self._surplus() if self._is_time_to_look() else []
+                surplus = self._surplus()
                 spec = None if surplus else self._lacking()
                 if spec is None and not surplus:
                     if not self._kinds:
@@ -212,14 +211,6 @@ class WarmPool(Generic[_Spec, _Started]):
                 return spec
             left -= max(wanted, 0)
         return None
-
-    def _is_time_to_look(self) -> bool:
-        """Whether to look for what is to be ended: now and then, as that costs a run time, and when there are many."""
-        now = time.monotonic()
-        if now < self._next_look and sum(len(kind.ready) for kind in self._kinds.values()) < MOST_IDLE:
-            return False
-        self._next_look = now + _LOOK_SECONDS
-        return True
 
     def _surplus(self) -> list[_Started]:
         """The sandboxes to end: those that waited too long, those that are dead, and those too many."""

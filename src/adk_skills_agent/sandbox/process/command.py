@@ -73,17 +73,6 @@ def encode(text: str) -> bytes:
         raise ValueError(f"{shown!r} is not valid text: it contains a lone surrogate.") from None
 
 
-def encoded(pairs: Mapping[str, str]) -> dict[bytes, bytes]:
-    """:func:`encode` for the names and values of an environment."""
-    try:
-        return {
-            name.encode("utf-8", "surrogateescape"): value.encode("utf-8", "surrogateescape")
-            for name, value in pairs.items()
-        }
-    except UnicodeEncodeError:
-        return {encode(name): encode(value) for name, value in pairs.items()}  # for its sentence
-
-
 def check_argv(argv: tuple[str, ...]) -> None:
     """Refuse what no process can be given as its arguments, with a ValueError that says which."""
     if not argv or not all(isinstance(part, str) for part in argv):

@@ -450,8 +450,6 @@ class Supervision:
             return
         if self._exited:
             self._finish()
-        elif self._exit is not None:
-            self._exit.hurry()
 
     def _on_exit(self) -> None:
         self._exited = True
@@ -526,8 +524,7 @@ class EndReport:
 
 # Tell an event loop that a process has ended, without a thread: by its pidfd, else by asking now and then.
 
-_FIRST_DELAY = 0.001
-_LAST_DELAY = 0.02
+_DELAY = 0.005
 
 
 class ExitWatch:
@@ -537,19 +534,11 @@ class ExitWatch:
         self._loop = loop
         self._child = child
         self._ended = ended
-        self._delay = _FIRST_DELAY
         self._timer: asyncio.TimerHandle | None = None
         self._open = True
         if child.pidfd is not None:
             loop.add_reader(child.pidfd, self._readable)
         else:
-            self._ask()
-
-    def hurry(self) -> None:
-        """Ask soon: both pipes were closed, so the end is near. No effect with a pidfd."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._delay = _FIRST_DELAY
             self._ask()
 
     def close(self) -> None:
@@ -573,8 +562,7 @@ class ExitWatch:
             self._timer = None
             self._readable()
             return
-        self._timer = self._loop.call_later(self._delay, self._ask)
-        self._delay = min(self._delay * 1.5, _LAST_DELAY)
+        self._timer = self._loop.call_later(_DELAY, self._ask)
 
 
 def has_ended(child: Child) -> bool:
@@ -614,12 +602,10 @@ def nobody_writes(child: Child) -> bool:
 def wait_until_ended(child: Child, seconds: float) -> bool:
     """Block until a child is dead, at most so long; for worker threads."""
     deadline = time.monotonic() + seconds
-    delay = _FIRST_DELAY
     while not has_ended(child):
         if time.monotonic() >= deadline:
             return False
-        time.sleep(delay)
-        delay = min(delay * 2, _LAST_DELAY)
+        time.sleep(_DELAY)
     return True
 
 

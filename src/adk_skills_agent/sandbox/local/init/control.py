@@ -18,7 +18,7 @@ from types import CodeType
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import WORK_DIR
-from adk_skills_agent.sandbox.process.command import encode, encoded
+from adk_skills_agent.sandbox.process.command import encode
 
 _SEND_SECONDS = 20.0
 _NEWS_BYTES = 4096
@@ -157,7 +157,7 @@ class InitControl:
         data = marshal.dumps(
             {
                 "argv": [encode(part) for part in job.argv],
-                "env": encoded(job.env),
+                "env": {encode(name): encode(value) for name, value in job.env.items()},
                 "cwd": encode(job.cwd),
                 "script": job.script,
                 "limits": list(job.limits),

@@ -129,13 +129,8 @@ def _script(job: dict) -> tuple:  # type: ignore[type-arg]
     import _frozen_importlib_external as external
     import os
 
-    known: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # name by name takes ten times as long
-    for name in known:
-        posix.unsetenv(name)
-    known.clear()
-    known.update(job["env"])
-    for name, value in known.items():
-        posix.putenv(name, value)
+    os.environb.clear()
+    os.environb.update(job["env"])
     command = [os.fsdecode(part) for part in job["argv"]]
     arguments = command[job["script"] :]
     path = arguments[0]

@@ -38,8 +38,6 @@ _ETC = ("ld.so.cache", "alternatives", "ssl/openssl.cnf", "fonts")
 _ETC_WITH_HOSTS_NETWORK = ("resolv.conf", "hosts")
 _CERTIFICATES = ("ssl/certs", "pki/tls/certs")
 _LIBRARIES = "cuda"  # /usr/local/cuda-13.0: no application's
-# One of these hides a folder with less work for the kernel than a file system of its own; all are the system's.
-_EMPTY = ("/usr/games", "/usr/local/games", "/usr/local/src", "/usr/local/include", "/usr/local/sbin", "/usr/local/etc")
 BARE_FLAGS = ("-I", "-S", "-B")
 """The switches of an init program that never runs a script itself."""
 _PAGE = 4096
@@ -166,7 +164,7 @@ def filter_of(spec: SandboxSpec, *, watches: bool = True) -> bytes:
 def file_system(spec: SandboxSpec) -> list[Step]:
     """The steps that put a sandbox's file system together."""
     uid = NOBODY if spec.uid is None else spec.uid
-    system, sealed = _system(tuple(target for _, target in spec.shown), spec.network)
+    system, sealed = _system(spec.network)
     steps: list[Step] = [
         *system,
         (
@@ -212,20 +210,10 @@ def _bound(pairs: Iterable[tuple[str, str]]) -> list[Step]:
 
 
 @functools.lru_cache(maxsize=8)
-def _system(inside: tuple[str, ...], network: str) -> tuple[tuple[Step, ...], tuple[str, ...]]:
-    """What shows the system, looked at once per process, and the folders to be made read-only at the end.
-
-    ``inside`` are folders that will be shown besides it; one may be in a folder that is hidden.
-    """
-    steps: list[Step] = [("bind", "/usr", "/usr")]
-    empty = next((path for path in _EMPTY if os.path.isdir(path) and not _has_content(path)), None)  # noqa: PTH112
-    sealed: list[str] = []
-    for path in (*_others("/usr", SYSTEM_FOLDERS), *_others("/usr/local", SYSTEM_FOLDERS)):
-        if empty is None or any(folder.startswith(f"{path}/") for folder in inside):
-            steps.append(("tmpfs", _PAGE, _FOLDER_MODE, path))
-            sealed.append(path)
-        else:
-            steps.append(("bind", empty, path))
+def _system(network: str) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """What shows the system, looked at once per process, and the folders to be made read-only at the end."""
+    sealed = (*_others("/usr", SYSTEM_FOLDERS), *_others("/usr/local", SYSTEM_FOLDERS))
+    steps: list[Step] = [("bind", "/usr", "/usr"), *(("tmpfs", _PAGE, _FOLDER_MODE, path) for path in sealed)]
     for name in SYSTEM_LINKS:
         path = f"/{name}"
         if os.path.islink(path):  # noqa: PTH114
@@ -239,7 +227,7 @@ def _system(inside: tuple[str, ...], network: str) -> tuple[tuple[Step, ...], tu
     names += _ETC_WITH_HOSTS_NETWORK if network == "host" else ()
     etc = [f"/etc/{name}" for name in names]
     steps += _bound((path, path) for path in etc if os.path.exists(path))  # noqa: PTH110
-    return tuple(steps), tuple(sealed)
+    return tuple(steps), sealed
 
 
 def _time_zone() -> list[Step]:
@@ -273,11 +261,9 @@ def _has_content(path: str) -> bool:
 
 # What a sandbox with a file system of its own sees of a Python installation, read-only.
 #
-# Its folders, and the one they are in only when there is nothing else in it: that may be a project's (row 55).
+# Its folders, and not the one they are in: that may be a project's (row 55).
 
 _MAX_LINKS = 16
-_SHARED = ("/", "/usr", "/usr/local", "/opt")
-_HARMLESS = (".lock", ".setup-stamp", ".gitignore", "CACHEDIR.TAG", "man", "etc", "doc")
 
 
 @functools.lru_cache(maxsize=16)
@@ -285,23 +271,8 @@ def python_folders_of(python: str | None) -> tuple[str, ...]:
     """What has to be shown, at its own path, for an interpreter, None for the agent's own, to work (row 55)."""
     prefixes = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix] if python is None else []
     prefixes += _prefixes_of(python or sys.executable)
-    shown: dict[str, None] = {}
-    for prefix in dict.fromkeys(prefixes):
-        folders = python_folders([prefix])
-        alone = _holds_nothing_else(prefix, folders)
-        shown.update(dict.fromkeys([prefix] if alone else folders))
+    shown = python_folders(prefixes)
     return tuple(folder for folder in shown if not _is_system(folder) and os.path.exists(folder))  # noqa: PTH110
-
-
-def _holds_nothing_else(prefix: str, folders: tuple[str, ...]) -> bool:
-    """Whether a prefix can be shown as a whole, which costs the kernel less than each of its folders."""
-    if prefix in _SHARED:
-        return False
-    try:
-        with os.scandir(prefix) as entries:
-            return all(entry.path in folders or entry.name in _HARMLESS for entry in entries)
-    except OSError:
-        return False
 
 
 def _is_system(folder: str) -> bool:

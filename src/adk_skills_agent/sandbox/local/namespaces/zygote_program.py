@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         _Library,
         _one_word,
     )
-    from adk_skills_agent.sandbox.local.init.program import _first_compile, run_init
+    from adk_skills_agent.sandbox.local.init.program import _warm_up, run_init
     from adk_skills_agent.sandbox.local.namespaces.zygote_root import (
         _MS_NO_DEVICES,
         _MS_NO_SUID,
@@ -109,7 +109,7 @@ def serve(spec: "dict[str, Any]") -> tuple:  # type: ignore[type-arg]
     posix.close(null)
     known = {entry for entry in sys.path if _exists(entry)}
     end = QuickEnd()
-    _first_compile()
+    _warm_up()
     if len(posix.listdir("/proc/self/task")) > 1:
         posix.write(_HOST_FD, b"failed a_module_of_site_started_a_thread 0")
         posix._exit(1)
