@@ -76,15 +76,11 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is sent to every node, once.
+    """What is sent to every node, once."""
 
-    Attributes:
-        bundle: The files of the run: a tar archive whose names are the absolute paths here, without the first slash.
-        request: What is measured, with the paths of here.
-    """
-
+    # the files of the run: a tar archive whose names are the absolute paths here, without the first slash
     bundle: bytes
-    request: Request
+    request: Request  # what is measured, with the paths of here
     models: ModelNames
     version: str
     python: str
@@ -92,17 +88,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What a node says of itself.
-
-    Attributes:
-        problem: Why it cannot run trials; empty when it can.
-    """
+    """What a node says of itself."""
 
     host: str
     version: str
     python: str
     level: str
-    problem: str
+    problem: str  # why it cannot run trials; empty when it can
 
 
 def job_of(prepared: Prepared, request: Request, models: ModelNames) -> Job:
@@ -309,17 +301,12 @@ def _python() -> str:
 
 @dataclass(slots=True)
 class Node:
-    """A node that runs trials.
+    """A node that runs trials."""
 
-    Attributes:
-        name: Its name, with Ray's id where two are called alike.
-        actor: Its worker; None after it was lost.
-    """
-
-    name: str
+    name: str  # its name, with Ray's id where two are called alike
     id: str
     slots: int
-    actor: Any
+    actor: Any  # its worker; None after it was lost
     busy: int = 0
     level: str = ""
 
