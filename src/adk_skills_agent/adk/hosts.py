@@ -67,15 +67,10 @@ def _skill_pattern(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class HostsOfCall:
-    """The hosts of one call.
+    """The hosts of one call."""
 
-    Attributes:
-        rules: What rules and earlier answers say.
-        pending: Hosts that an earlier run tried and the user has not been asked about.
-    """
-
-    rules: HostRules = NO_HOST_RULES
-    pending: tuple[str, ...] = ()
+    rules: HostRules = NO_HOST_RULES  # what rules and earlier answers say
+    pending: tuple[str, ...] = ()  # hosts that an earlier run tried and the user has not been asked about
 
     def decision(self, script: str) -> Decision:
         """The question about the pending ones."""

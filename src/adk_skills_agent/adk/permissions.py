@@ -131,20 +131,16 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The verdict of the rules on one call.
-
-    Attributes:
-        rule: The rule that decided, or None for a default.
-        subjects: What must be approved when ``verdict`` is ``ask``: ``skill``, ``script:<path>``, ``tool:<name>``.
-        requested: Of these, those that the skill's ``allowed-tools`` asks for: approving ``skill`` covers them.
-    """
+    """The verdict of the rules on one call."""
 
     verdict: Verdict
     action: Action
     target: str = ""
     reason: str = ""
-    rule: Rule | None = None
+    rule: Rule | None = None  # the rule that decided, or None for a default
+    # what must be approved when ``verdict`` is ``ask``: ``skill``, ``script:<path>``, ``tool:<name>``
     subjects: tuple[str, ...] = ()
+    # of these, those that the skill's ``allowed-tools`` asks for: approving ``skill`` covers them
     requested: frozenset[str] = frozenset()
 
 
@@ -466,14 +462,10 @@ async def permit(
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """The outcome of a decision.
-
-    Attributes:
-        version: Of the skill that was approved: nothing else may run. Empty when no approval was needed.
-    """
+    """The outcome of a decision."""
 
     refusal: dict[str, Any] | None = None
-    version: str = ""
+    version: str = ""  # Of the skill that was approved: nothing else may run. Empty when no approval was needed.
 
 
 async def weigh(tool_context: ToolContext, skill: KnownSkill, decision: Decision, runtime: SkillRuntime) -> Weighed:

@@ -55,33 +55,7 @@ DEFAULT_SCRIPT_TIMEOUT = 300.0
 
 @dataclass(slots=True, eq=False)
 class SkillRuntime:
-    """One toolset's skills, state and settings; every tool gets it.
-
-    Attributes:
-        grants: Variables, hosts and programs granted to scripts.
-        sandbox: Our own way to run scripts, or None when the toolset has none.
-        prefers_sandbox: Whether the owner gave the toolset a sandbox or its policy: then the agent's own executor does
-            not come before it.
-        code_executor: google-adk's way to run scripts, or None.
-        environment: google-adk's other way, or None.
-        skills_folder: Where skills are put in the environment, or None for its default.
-        script_timeout: In seconds, when the owner gave one.
-        google_arguments: Whether arguments are spelled as google-adk does it.
-        workspace: Whether all skills of a session share a workspace (``session``) or each has its own (``skill``).
-        workspace_stores: Where the files of its sessions are kept for other servers, or None for nowhere.
-        shell: The settings of its shell, or None for none.
-        trust_allowed_tools: Whether what an active skill's ``allowed-tools`` names is not asked about.
-        save_output_artifacts: Whether files that a foreign executor's script leaves become artifacts.
-        require_activation: Whether reading and running need an active skill.
-        file_list: Whether an activation says which files there are.
-        lists: Whether the model is told of the skills without searching.
-        shell: Whether the model has a shell, in which each active skill has a folder of its own.
-        prefix: ``tool_name_prefix`` with its underscore, or empty.
-        names: How a tool is called here, where not by its own name (``{"load_skill": "use_skill"}``).
-        owner: Who the workspaces of the sessions belong to, for :meth:`SessionWorkspaces.use`.
-        users: The toolsets that use this sandbox, environment and events, clones too; the last one closes them.
-        told_without_proxy: Whether the owner was told that nobody can be asked about hosts here.
-    """
+    """One toolset's skills, state and settings; every tool gets it."""
 
     source: SkillSource
     listing: SkillListing
@@ -92,27 +66,33 @@ class SkillRuntime:
     additional: AdditionalTools = field(default_factory=AdditionalTools)
     limits: SkillLimits = field(default_factory=SkillLimits)
     settings: RunSettings = field(default_factory=RunSettings)
-    grants: Grants = field(default_factory=Grants)
-    sandbox: Sandbox | None = None
+    grants: Grants = field(default_factory=Grants)  # variables, hosts and programs granted to scripts
+    sandbox: Sandbox | None = None  # our own way to run scripts, or None when the toolset has none
+    # whether the owner gave the toolset a sandbox or its policy: then the agent's own executor does not come before it
     prefers_sandbox: bool = False
-    code_executor: BaseCodeExecutor | None = None
-    environment: BaseEnvironment | None = None
-    skills_folder: Path | None = None
-    script_timeout: float | None = None
-    google_arguments: bool = False
+    code_executor: BaseCodeExecutor | None = None  # google-adk's way to run scripts, or None
+    environment: BaseEnvironment | None = None  # google-adk's other way, or None
+    skills_folder: Path | None = None  # where skills are put in the environment, or None for its default
+    script_timeout: float | None = None  # in seconds, when the owner gave one
+    google_arguments: bool = False  # whether arguments are spelled as google-adk does it
+    # whether all skills of a session share a workspace (``session``) or each has its own (``skill``)
     workspace: str = "session"
+    # where the files of its sessions are kept for other servers, or None for nowhere
     workspace_stores: WorkspaceStores | None = None
+    # whether the model has a shell, in which each active skill has a folder of its own
     shell: ShellSettings | None = None
-    trust_allowed_tools: bool = False
-    save_output_artifacts: bool = False
-    require_activation: bool = False
-    file_list: bool = True
-    prefix: str = ""
-    lists: bool = True
+    trust_allowed_tools: bool = False  # whether what an active skill's ``allowed-tools`` names is not asked about
+    save_output_artifacts: bool = False  # whether files that a foreign executor's script leaves become artifacts
+    require_activation: bool = False  # whether reading and running need an active skill
+    file_list: bool = True  # whether an activation says which files there are
+    prefix: str = ""  # ``tool_name_prefix`` with its underscore, or empty
+    lists: bool = True  # whether the model is told of the skills without searching
+    # how a tool is called here, where not by its own name (``{"load_skill": "use_skill"}``)
     names: Mapping[str, str] = field(default_factory=dict)
-    owner: object = None
+    owner: object = None  # who the workspaces of the sessions belong to, for :meth:`SessionWorkspaces.use`
+    # the toolsets that use this sandbox, environment and events, clones too; the last one closes them
     users: WeakSet[Any] = field(default_factory=WeakSet)
-    told_without_proxy: bool = False
+    told_without_proxy: bool = False  # whether the owner was told that nobody can be asked about hosts here
     _texts: SkillTexts = field(init=False)
     _last_texts: OrderedDict[str, SkillText] = field(default_factory=OrderedDict)
 

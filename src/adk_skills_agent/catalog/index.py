@@ -300,21 +300,14 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(slots=True, eq=False)
 class IndexedSkill:
-    """One SKILL.md on disk: where it is, its stamp, and what its head says.
+    """One SKILL.md on disk: where it is, its stamp, and what its head says."""
 
-    Attributes:
-        location: Absolute path of the SKILL.md.
-        stamp: The stamp of the file when it was read.
-        settled: False when the stamp cannot be believed, so that the next look reads the file again.
-        problems: What reading the head left.
-    """
-
-    location: str
-    stamp: int
-    settled: bool
+    location: str  # absolute path of the SKILL.md
+    stamp: int  # the stamp of the file when it was read
+    settled: bool  # False when the stamp cannot be believed, so that the next look reads the file again
     name: str
     _values: list[Any]
-    problems: tuple[Diagnostic, ...]
+    problems: tuple[Diagnostic, ...]  # what reading the head left
     _metadata: SkillMetadata | None = None
 
     @classmethod
@@ -394,41 +387,27 @@ SKILL_FILE = "SKILL.md"
 
 @dataclass(slots=True, eq=False)
 class Folder:
-    """The record of one folder from a scan, so that the next scan need not list it again.
+    """The record of one folder from a scan, so that the next scan need not list it again."""
 
-    Attributes:
-        path: Absolute path, by the way it was reached.
-        stamp: Its stamp when it was listed.
-        settled: Whether that stamp can be believed.
-        children: Names of the subfolders to visit, sorted.
-        links: Names of the links that do not lead to a file, sorted; where they lead is looked at every time.
-        skill_file: The name of its SKILL.md, empty when it has none.
-    """
-
-    path: str
-    stamp: int
-    settled: bool
-    children: tuple[str, ...]
+    path: str  # absolute path, by the way it was reached
+    stamp: int  # its stamp when it was listed
+    settled: bool  # whether that stamp can be believed
+    children: tuple[str, ...]  # names of the subfolders to visit, sorted
+    # names of the links that do not lead to a file, sorted; where they lead is looked at every time
     links: tuple[str, ...]
-    skill_file: str
+    skill_file: str  # the name of its SKILL.md, empty when it has none
     problems: tuple[Diagnostic, ...] = ()
     skill: IndexedSkill | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Scan:
-    """The result of walking one root.
+    """The result of walking one root."""
 
-    Attributes:
-        folders: Every folder visited, by path; give it to the next scan of the same root.
-        skills: The skills found, in the order of the walk.
-        problems: What was repaired, refused, skipped or cut.
-        about: For some of these problems, the other folders that they speak of.
-        learned: Whether something was read that the index on disk does not know yet.
-    """
-
+    # every folder visited, by path; give it to the next scan of the same root
     folders: dict[str, Folder] = field(default_factory=dict)
-    skills: list[IndexedSkill] = field(default_factory=list)
-    problems: list[Diagnostic] = field(default_factory=list)
+    skills: list[IndexedSkill] = field(default_factory=list)  # the skills found, in the order of the walk
+    problems: list[Diagnostic] = field(default_factory=list)  # what was repaired, refused, skipped or cut
+    # for some of these problems, the other folders that they speak of
     about: dict[Diagnostic, tuple[str, ...]] = field(default_factory=dict)
-    learned: bool = False
+    learned: bool = False  # whether something was read that the index on disk does not know yet

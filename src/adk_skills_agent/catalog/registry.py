@@ -499,15 +499,10 @@ def _same(old: object, new: dict[str, IndexedSkill]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FolderSkills:
-    """The content of a folder.
+    """The content of a folder."""
 
-    Attributes:
-        skills: The folders of all skills, sorted; skills of the same name each count.
-        unread: An error for everything that may be a skill and could not be read.
-    """
-
-    skills: tuple[Path, ...]
-    unread: tuple[Diagnostic, ...]
+    skills: tuple[Path, ...]  # the folders of all skills, sorted; skills of the same name each count
+    unread: tuple[Diagnostic, ...]  # an error for everything that may be a skill and could not be read
 
 
 def skills_below(folder: Path) -> FolderSkills:

@@ -34,29 +34,18 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScanRoot:
-    """One folder to look for skills in.
+    """One folder to look for skills in."""
 
-    Attributes:
-        path: Absolute path of the folder.
-        scope: Who put it there.
-        max_depth: How many folders below it a skill may be; None for no bound.
-        max_folders: How many folders are visited; None for no bound.
-        boundary: Links must not lead out of this real path; None when they may.
-        trusted_roots: Real paths; when given, skills outside all of them are not loaded (S4-23).
-        only_this_folder: Whether subfolders are left alone (a SKILL.md was named).
-        must_exist: Whether its absence is worth an error.
-        respect_gitignore: Whether folders excluded by a ``.gitignore`` are passed over (C6).
-    """
-
-    path: str
-    scope: Scope
-    max_depth: int | None = None
-    max_folders: int | None = None
-    boundary: str | None = None
+    path: str  # absolute path of the folder
+    scope: Scope  # who put it there
+    max_depth: int | None = None  # how many folders below it a skill may be; None for no bound
+    max_folders: int | None = None  # how many folders are visited; None for no bound
+    boundary: str | None = None  # links must not lead out of this real path; None when they may
+    # real paths; when given, skills outside all of them are not loaded (S4-23)
     trusted_roots: tuple[str, ...] | None = None
-    only_this_folder: bool = False
-    must_exist: bool = False
-    respect_gitignore: bool = False
+    only_this_folder: bool = False  # whether subfolders are left alone (a SKILL.md was named)
+    must_exist: bool = False  # whether its absence is worth an error
+    respect_gitignore: bool = False  # whether folders excluded by a ``.gitignore`` are passed over (C6)
 
     @property
     def permits(self) -> Permits | None:

@@ -210,17 +210,11 @@ _SYNONYMS: dict[str, tuple[tuple[str, ...], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One thing to look for.
+    """One thing to look for."""
 
-    Attributes:
-        words: Consecutive words.
-        prefix: The last word is only the beginning of one.
-        alternative: Not what was asked, but perhaps what was meant; it counts for less.
-    """
-
-    words: tuple[str, ...]
-    prefix: bool = False
-    alternative: bool = False
+    words: tuple[str, ...]  # consecutive words
+    prefix: bool = False  # the last word is only the beginning of one
+    alternative: bool = False  # not what was asked, but perhaps what was meant; it counts for less
 
 
 def search_terms(

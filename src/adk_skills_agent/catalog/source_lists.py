@@ -28,15 +28,10 @@ _TEXTS = ("license", "compatibility", "allowed_tools")
 
 @dataclass(frozen=True, slots=True)
 class KeptList:
-    """A list that was read from the cache.
+    """A list that was read from the cache."""
 
-    Attributes:
-        skills: Level 1 of each skill.
-        age: Seconds since its source gave it.
-    """
-
-    skills: tuple[SkillMetadata, ...]
-    age: float
+    skills: tuple[SkillMetadata, ...]  # level 1 of each skill
+    age: float  # seconds since its source gave it
 
 
 class SourceLists:

@@ -25,15 +25,10 @@ TRUST_FILE = "trusted-projects"
 
 @dataclass(frozen=True, slots=True)
 class TrustedProjects:
-    """The list as it was read.
+    """The list as it was read."""
 
-    Attributes:
-        roots: Real paths of the trusted projects.
-        problem: Why the file was refused, if it was; then nothing is trusted.
-    """
-
-    roots: frozenset[bytes]
-    problem: Diagnostic | None = None
+    roots: frozenset[bytes]  # real paths of the trusted projects
+    problem: Diagnostic | None = None  # why the file was refused, if it was; then nothing is trusted
 
     def __contains__(self, root: str) -> bool:
         return os.fsencode(root) in self.roots
@@ -101,17 +96,11 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Approval:
-    """One line of the list.
+    """One line of the list."""
 
-    Attributes:
-        skill: The skill's name.
-        subject: ``skill``, ``script:<path>`` or ``tool:<name>``.
-        version: The sha256 of the skill it is for.
-    """
-
-    skill: str
-    subject: str
-    version: str
+    skill: str  # the skill's name
+    subject: str  # ``skill``, ``script:<path>`` or ``tool:<name>``
+    version: str  # the sha256 of the skill it is for
 
     def to_line(self) -> bytes:
         """As the file has it. Raises ``ConfigError`` when a part of it cannot be written on a line."""

@@ -28,19 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CatalogSnapshot:
-    """The catalog at one time; never changed, only replaced.
+    """The catalog at one time; never changed, only replaced."""
 
-    Attributes:
-        version: Grows with every change.
-        problems: What finding and reading them left; may have duplicates.
-        shadowed: Location of a skill that another of the same name hides, to the location of that one.
-        about: For some problems, the other folders that they speak of.
-    """
-
-    version: int = 0
+    version: int = 0  # grows with every change
     skills: Mapping[str, IndexedSkill] = field(default_factory=dict)
-    problems: tuple[Diagnostic, ...] = ()
+    problems: tuple[Diagnostic, ...] = ()  # what finding and reading them left; may have duplicates
+    # location of a skill that another of the same name hides, to the location of that one
     shadowed: Mapping[str, str] = field(default_factory=dict)
+    # for some problems, the other folders that they speak of
     about: Mapping[Diagnostic, tuple[str, ...]] = field(default_factory=dict)
 
 

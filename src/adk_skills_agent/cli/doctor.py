@@ -234,42 +234,28 @@ def _line(name: str, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LevelCheck:
-    """One level on this machine.
-
-    Attributes:
-        reason: Why it does not work here; None when it does.
-        fix: The one command that would make it work, when one is known.
-        enforced: Concern to mechanism under the default policy; empty when it does not work.
-        degraded: What is not, or only partly, enforced.
-    """
+    """One level on this machine."""
 
     level: str
-    reason: str | None
-    fix: str | None = None
+    reason: str | None  # why it does not work here; None when it does
+    fix: str | None = None  # the one command that would make it work, when one is known
+    # concern to mechanism under the default policy; empty when it does not work
     enforced: Mapping[str, str] = field(default_factory=dict)
-    degraded: tuple[str, ...] = ()
+    degraded: tuple[str, ...] = ()  # what is not, or only partly, enforced
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything about this machine.
-
-    Attributes:
-        levels: Strongest first.
-        chosen: The one scripts get; None when not even a trial run at the weakest works.
-        least: The default policy's ``min_isolation``.
-        trial_problem: Why a complete trial run did not work; None when it did.
-        sandbox: What scripts get when no call and no code says otherwise, and where that was said.
-        elsewhere: The trial of the place that scripts get instead of this machine; None when they run on it.
-    """
+    """Everything about this machine."""
 
     versions: Mapping[str, str]
     machine: Machine
-    levels: tuple[LevelCheck, ...]
-    chosen: LevelCheck | None
-    least: str
-    trial_problem: str | None
-    sandbox: SandboxChoice
+    levels: tuple[LevelCheck, ...]  # strongest first
+    chosen: LevelCheck | None  # the one scripts get; None when not even a trial run at the weakest works
+    least: str  # the default policy's ``min_isolation``
+    trial_problem: str | None  # why a complete trial run did not work; None when it did
+    sandbox: SandboxChoice  # what scripts get when no call and no code says otherwise, and where that was said
+    # the trial of the place that scripts get instead of this machine; None when they run on it
     elsewhere: SandboxCheck | None = None
 
     @property
@@ -442,18 +428,13 @@ _OLDEST_KERNEL = (5, 13)
 
 @dataclass(frozen=True, slots=True)
 class ServeCheck:
-    """One thing a server needs.
-
-    Attributes:
-        holds: False when strangers must not be let in; None when they may, and something is weaker than it could be.
-        found: What was seen.
-        change: What to do about it; None when nothing is to be done.
-    """
+    """One thing a server needs."""
 
     name: str
+    # False when strangers must not be let in; None when they may, and something is weaker than it could be
     holds: bool | None
-    found: str
-    change: str | None = None
+    found: str  # what was seen
+    change: str | None = None  # what to do about it; None when nothing is to be done
 
     @property
     def verdict(self) -> str:
@@ -543,18 +524,12 @@ def _kernel_check(system: str) -> ServeCheck:
 
 @dataclass(frozen=True, slots=True)
 class SandboxCheck:
-    """One sandbox.
-
-    Attributes:
-        facts: What its backend says of itself, by name.
-        report: What held in a trial run; None when there was none.
-        problem: Why it does not run scripts under the default policy, with what to do; None when it does.
-    """
+    """One sandbox."""
 
     name: str
-    facts: tuple[tuple[str, str], ...]
-    report: IsolationReport | None
-    problem: str | None
+    facts: tuple[tuple[str, str], ...]  # what its backend says of itself, by name
+    report: IsolationReport | None  # what held in a trial run; None when there was none
+    problem: str | None  # why it does not run scripts under the default policy, with what to do; None when it does
 
     def as_json(self) -> dict[str, object]:
         """The same for programs."""

@@ -152,33 +152,21 @@ def _print_notes(reading: Reading) -> None:
 
 @dataclass(slots=True)
 class SkillFigures:
-    """What happened with one skill.
-
-    Attributes:
-        activations: How often it came into force; loading it again while it is active does not count.
-        drops: How often it was released, by reason.
-        failures: What failed (runs, reads, activations), by reason.
-        seconds: Wall time of each run.
-        tokens: Estimated tokens of its instructions at the last activation.
-        tokens_total: Summed over its activations.
-        approvals: Questions and decisions, by kind.
-        guard: Misses that the retry guard counted.
-        sessions: In how many sessions it was active.
-    """
+    """What happened with one skill."""
 
     name: str
-    activations: int = 0
-    drops: Counter[str] = field(default_factory=Counter)
+    activations: int = 0  # how often it came into force; loading it again while it is active does not count
+    drops: Counter[str] = field(default_factory=Counter)  # how often it was released, by reason
     reads: int = 0
     runs: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)  # what failed (runs, reads, activations), by reason
     failed_runs: int = 0
-    seconds: list[float] = field(default_factory=list)
-    tokens: int = 0
-    tokens_total: int = 0
-    approvals: Counter[str] = field(default_factory=Counter)
-    guard: int = 0
-    sessions: set[tuple[str, str, str]] = field(default_factory=set)
+    seconds: list[float] = field(default_factory=list)  # wall time of each run
+    tokens: int = 0  # estimated tokens of its instructions at the last activation
+    tokens_total: int = 0  # summed over its activations
+    approvals: Counter[str] = field(default_factory=Counter)  # questions and decisions, by kind
+    guard: int = 0  # misses that the retry guard counted
+    sessions: set[tuple[str, str, str]] = field(default_factory=set)  # in how many sessions it was active
 
     @property
     def median_seconds(self) -> float | None:

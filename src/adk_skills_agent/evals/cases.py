@@ -28,16 +28,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class CaseTurn:
-    """One message of the user, and what is expected of the agent then.
-
-    Attributes:
-        expected_calls: Tools that are to be called, with the arguments that matter.
-        reference: Lines that the final text is to hold; empty for none.
-    """
+    """One message of the user, and what is expected of the agent then."""
 
     user_text: str
-    expected_calls: tuple[ToolCall, ...] = ()
-    reference: str = ""
+    expected_calls: tuple[ToolCall, ...] = ()  # tools that are to be called, with the arguments that matter
+    reference: str = ""  # lines that the final text is to hold; empty for none
     rubrics: tuple[Rubric, ...] = ()
 
 
@@ -51,59 +46,42 @@ class CaseFile:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFile:
-    """A file that a good run leaves behind.
+    """A file that a good run leaves behind."""
 
-    Attributes:
-        name: Its name; ``*`` and ``?`` stand for any characters.
-    """
-
-    name: str
+    name: str  # its name; ``*`` and ``?`` stand for any characters
     contains: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A conversation whose user is played by a model: google-adk's user simulator.
+    """A conversation whose user is played by a model: google-adk's user simulator."""
 
-    Attributes:
-        plan: google-adk's ``ConversationScenario``, as JSON.
-        simulator: Its ``LlmBackedUserSimulatorConfig``, as JSON without the model.
-        model: The name of the model that plays the user; empty when nobody has named one.
-    """
-
-    plan: Mapping[str, Any]
+    plan: Mapping[str, Any]  # google-adk's ``ConversationScenario``, as JSON
+    # its ``LlmBackedUserSimulatorConfig``, as JSON without the model
     simulator: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
-    model: str = ""
+    model: str = ""  # the name of the model that plays the user; empty when nobody has named one
 
 
 @dataclass(frozen=True, slots=True)
 class EvalCase:
-    """One thing to ask an agent, and how to tell whether it went well.
-
-    Attributes:
-        skills: The skills it is about, absent in the arm without; empty: every skill the agent has.
-        skill_folder: Where the skill is when the file lies in its folder.
-        expected_output: A good outcome in words, for the judge.
-        should_trigger: For a trigger query: whether the skill is to be loaded; None for a task.
-        split: ``train`` or ``validation`` of a trigger query (C47), or empty.
-        criteria: Metric to its criterion (a threshold, or a mapping with it and more), as google-adk's EvalConfig has
-            it; empty takes every metric that applies.
-        scenario: Who plays the user after the first message; then ``turns`` has that message alone, and its rubrics are
-            asked of every turn.
-    """
+    """One thing to ask an agent, and how to tell whether it went well."""
 
     id: str
     turns: tuple[CaseTurn, ...]
     source: Source
-    skills: tuple[str, ...] = ()
-    skill_folder: Path | None = None
+    skills: tuple[str, ...] = ()  # the skills it is about, absent in the arm without; empty: every skill the agent has
+    skill_folder: Path | None = None  # where the skill is when the file lies in its folder
     files: tuple[CaseFile, ...] = ()
     expected_files: tuple[ExpectedFile, ...] = ()
-    expected_output: str = ""
-    should_trigger: bool | None = None
-    split: str = ""
+    expected_output: str = ""  # a good outcome in words, for the judge
+    should_trigger: bool | None = None  # for a trigger query: whether the skill is to be loaded; None for a task
+    split: str = ""  # ``train`` or ``validation`` of a trigger query (C47), or empty
     initial_state: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    # metric to its criterion (a threshold, or a mapping with it and more), as google-adk's EvalConfig has it; empty
+    # takes every metric that applies
     criteria: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    # who plays the user after the first message; then ``turns`` has that message alone, and its rubrics are asked of
+    # every turn
     scenario: Scenario | None = None
 
     @property

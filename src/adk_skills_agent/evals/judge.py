@@ -18,45 +18,31 @@ from adk_skills_agent.format.models import Diagnostic, Severity
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the judge says of one rubric.
-
-    Attributes:
-        met: Whether most samples said yes; as many of each is no.
-        rationale: Of the first sample that said so.
-        agreement: The share of samples that said so, 0.5 to 1.
-    """
+    """What the judge says of one rubric."""
 
     rubric_id: str
-    met: bool
-    rationale: str
-    agreement: float
+    met: bool  # whether most samples said yes; as many of each is no
+    rationale: str  # of the first sample that said so
+    agreement: float  # the share of samples that said so, 0.5 to 1
     votes: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The judge's answer: one verdict for each rubric asked, in their order.
-
-    Attributes:
-        usage: Tokens it took; what came from the cache took none.
-    """
+    """The judge's answer: one verdict for each rubric asked, in their order."""
 
     verdicts: tuple[Verdict, ...]
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = field(default_factory=Usage)  # tokens it took; what came from the cache took none
     cached: int = 0
 
 
 class Judge:
-    """Asks a model about rubrics.
-
-    Attributes:
-        spent: Tokens of every answer so far, also of those that were no use.
-        given: Every verdict so far: the turn's number, the rubric, the verdict.
-    """
+    """Asks a model about rubrics."""
 
     def __init__(self, model: JudgeModel) -> None:
         self.model = model
-        self.spent = Usage()
+        self.spent = Usage()  # tokens of every answer so far, also of those that were no use
+        # every verdict so far: the turn's number, the rubric, the verdict
         self.given: list[tuple[int, Rubric, Verdict]] = []
         self._context = ""
 
@@ -270,17 +256,11 @@ _QUOTE = re.compile(r"[\"“]([^\"”]*)[\"”]|'([^']{12,})'")
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """A statement about what the agent did or said.
+    """A statement about what the agent did or said."""
 
-    Attributes:
-        id: Its name in results; unique in its case.
-        text: The statement, e.g. ``The answer names the region with the highest sales.``
-        description: How it is meant, for the judge; may be empty.
-    """
-
-    id: str
-    text: str
-    description: str = ""
+    id: str  # its name in results; unique in its case
+    text: str  # The statement, e.g. ``The answer names the region with the highest sales.``
+    description: str = ""  # how it is meant, for the judge; may be empty
 
 
 def check_ids(rubrics: Iterable[Rubric]) -> None:

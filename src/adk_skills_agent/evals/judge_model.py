@@ -44,28 +44,19 @@ class Question(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        identity: What tells it from other inquiries, as JSON values: the same is not paid twice.
-        question: Makes the prompt; each try gets one of its own, with a key that nobody could foresee.
-        whole: Whether an answer that was kept says everything that is asked.
-    """
-
-    identity: Sequence[Any]
+    identity: Sequence[Any]  # what tells it from other inquiries, as JSON values: the same is not paid twice
+    # makes the prompt; each try gets one of its own, with a key that nobody could foresee
     question: Callable[[], Question]
-    whole: Callable[[Any], bool] = lambda _: True
+    whole: Callable[[Any], bool] = lambda _: True  # whether an answer that was kept says everything that is asked
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What was answered.
+    """What was answered."""
 
-    Attributes:
-        value: As :meth:`Question.read` gave it; from a file, tuples are lists.
-    """
-
-    value: Any
+    value: Any  # as :meth:`Question.read` gave it; from a file, tuples are lists
     usage: Usage
     cached: bool
 

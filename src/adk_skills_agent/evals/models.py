@@ -102,16 +102,11 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars for a million tokens.
-
-    Attributes:
-        output: Of the answer, thoughts among it.
-        cached: Of the part of the prompt that came from the service's cache.
-    """
+    """US dollars for a million tokens."""
 
     prompt: float
-    output: float
-    cached: float
+    output: float  # of the answer, thoughts among it
+    cached: float  # of the part of the prompt that came from the service's cache
     source: str = "--price"
 
     def cost(self, usage: Usage) -> float:

@@ -32,15 +32,10 @@ _LOOK_AGAIN = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the models' services allow.
+    """What the models' services allow."""
 
-    Attributes:
-        requests: A minute; None for any number.
-        tokens: A minute, of prompts and answers together; None for any number.
-    """
-
-    requests: int | None = None
-    tokens: int | None = None
+    requests: int | None = None  # a minute; None for any number
+    tokens: int | None = None  # a minute, of prompts and answers together; None for any number
 
 
 class Pace:

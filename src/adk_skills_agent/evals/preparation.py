@@ -30,30 +30,22 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a user wants measured.
+    """What a user wants measured."""
 
-    Attributes:
-        targets: Files of cases, or folders of skills that hold them.
-        dirs: Folders of skills; the folders in which the files of cases lie, and targets that are folders, come after
-            them.
-        skill: The skill the cases are about, whatever the files say.
-        arms: Names of arms; empty: with, without, and every version.
-        versions: Name to the folder of another version of the skill.
-        user_model: The model that plays the user of a ``conversation_scenario``, whatever the files say.
-        settings: What else a result depends on: the names of the models, say.
-        private: Files and folders that agents must not see, should they lie in a skill: the results.
-    """
-
-    targets: tuple[Path, ...]
+    targets: tuple[Path, ...]  # files of cases, or folders of skills that hold them
+    # folders of skills; the folders in which the files of cases lie, and targets that are folders, come after them
     dirs: tuple[Path, ...] = ()
-    skill: str | None = None
-    arms: tuple[str, ...] = ()
+    skill: str | None = None  # the skill the cases are about, whatever the files say
+    arms: tuple[str, ...] = ()  # names of arms; empty: with, without, and every version
+    # name to the folder of another version of the skill
     versions: Mapping[str, Path] = field(default_factory=lambda: _NOTHING)
     runs: int = 3
     pattern: str = ""
     judged: bool = True
-    user_model: str = ""
+    user_model: str = ""  # the model that plays the user of a ``conversation_scenario``, whatever the files say
+    # what else a result depends on: the names of the models, say
     settings: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    # files and folders that agents must not see, should they lie in a skill: the results
     private: tuple[Path, ...] = ()
 
 

@@ -18,40 +18,28 @@ _SEED = 20_251_121
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Numbers in short.
-
-    Attributes:
-        stddev: Their standard deviation (of a sample); 0 for one number.
-    """
+    """Numbers in short."""
 
     mean: float
-    stddev: float
+    stddev: float  # their standard deviation (of a sample); 0 for one number
     low: float
     high: float
 
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """What one arm gains over another, by case.
+    """What one arm gains over another, by case."""
 
-    Attributes:
-        pairs: How many cases both arms have a result of.
-        low: Lower end of the interval; None where ``no_interval`` says why.
-        p_value: Of the two-sided sign test; 1 when no case differs.
-        better: Cases in which the arm is ahead.
-        worse: Cases in which it is behind.
-        no_interval: Why there is no interval; empty where there is one. Drawing again from values that are all the
-            same gives an interval without width, which would look like certainty.
-    """
-
-    pairs: int
+    pairs: int  # how many cases both arms have a result of
     mean: float
-    low: float | None
+    low: float | None  # lower end of the interval; None where ``no_interval`` says why
     high: float | None
-    p_value: float
-    better: int
-    worse: int
+    p_value: float  # of the two-sided sign test; 1 when no case differs
+    better: int  # cases in which the arm is ahead
+    worse: int  # cases in which it is behind
     equal: int
+    # Why there is no interval; empty where there is one. Drawing again from values that are all the same gives an
+    # interval without width, which would look like certainty.
     no_interval: str = ""
 
 

@@ -55,15 +55,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a tool.
-
-    Attributes:
-        args: Its arguments, JSON values.
-        response: What it answered, JSON values; None when nothing came, or nothing is known of it.
-    """
+    """One call of a tool."""
 
     name: str
-    args: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    args: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)  # its arguments, JSON values
+    # what it answered, JSON values; None when nothing came, or nothing is known of it
     response: Mapping[str, Any] | None = None
     id: str = ""
 
@@ -140,14 +136,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A file the agent left behind.
-
-    Attributes:
-        content: What is in it; None when it was too large to keep.
-    """
+    """A file the agent left behind."""
 
     size: int
-    content: bytes | None = None
+    content: bytes | None = None  # what is in it; None when it was too large to keep
 
     @classmethod
     def of(cls, content: bytes, *, keep_bytes: int | None = None) -> OutputFile:
@@ -173,17 +165,13 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What an agent did in one conversation, or what a case expects of it.
-
-    Attributes:
-        output_files: What it left in its workspace or as artifacts, by name. Events tell only what scripts say of
-            their files, names and sizes; who has the files puts them in their place.
-        activated: Skills that came into force without a call: a user wrote ``$name``.
-    """
+    """What an agent did in one conversation, or what a case expects of it."""
 
     turns: tuple[Turn, ...] = ()
+    # What it left in its workspace or as artifacts, by name. Events tell only what scripts say of their files, names
+    # and sizes; who has the files puts them in their place.
     output_files: Mapping[str, OutputFile] = field(default_factory=dict)
-    activated: tuple[str, ...] = ()
+    activated: tuple[str, ...] = ()  # skills that came into force without a call: a user wrote ``$name``
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

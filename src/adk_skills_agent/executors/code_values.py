@@ -283,15 +283,10 @@ _OURS = "# A script of a skill, run by adk-skills-runtime; its report follows "
 
 @dataclass(frozen=True, slots=True)
 class SkillWrapper:
-    """The facts about such a program.
+    """The facts about such a program."""
 
-    Attributes:
-        shell: It runs a shell script, and prints its output as one line of JSON.
-        marker: What the line starts with that holds the script's files; None when they are not wanted.
-    """
-
-    shell: bool
-    marker: str | None
+    shell: bool  # it runs a shell script, and prints its output as one line of JSON
+    marker: str | None  # what the line starts with that holds the script's files; None when they are not wanted
 
 
 def program_header(marker: str) -> str:

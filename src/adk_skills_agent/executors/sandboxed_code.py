@@ -81,34 +81,33 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
     Attributes:
         timeout_seconds: Seconds of wall time of one execution; None leaves it to the class's default. A
             ``CodeExecutionInput`` with ``timeout_seconds`` comes first (S0-71 to S0-73).
-        max_memory_mb: Memory of one execution, in MiB; None means no limit.
-        max_output_chars: Most characters of each stream a result holds; the whole text becomes an output file. None
-            keeps what the policy's ``output_bytes`` keeps.
-        restrict_builtins: Take away dangerous builtins and modules (S0-98). Friction against accidents, no boundary:
-            Python code can walk around it. google-adk's own wrapper of skill scripts does not run with it.
-        allowed_env_vars: Names of host variables the code may see; names that look secret are refused.
-        env: Variables given to the code; a :class:`~adk_skills_agent.Secret` is kept out of what comes back.
-        on_output: Called with ``("stdout" | "stderr", chunk)`` as output arrives, in the executors' own thread.
-        policy: Further limits, or the name of a preset (``trusted``, ``default``, ``strict``). They hold where the
-            executor's own fields were not given.
-        sandbox: Where code runs: ``"local"``, ``"container"``, ``"kubernetes"``, ``"ray"``, ``"auto"`` or an object.
-            None takes this machine.
-        stateful: Keep variables, imports and files from one execution to the next, in a state of its own for each
-            ``execution_id`` of a user's session (S0-109, S0-110). An execution that fails changes nothing of it.
-        session_limits: How long such a state is kept, and how many; None takes the defaults.
     """
 
     model_config = ConfigDict(ignored_types=(BoundToTask,), arbitrary_types_allowed=True, extra="forbid")
 
+    # Keep variables, imports and files from one execution to the next, in a state of its own for each ``execution_id``
+    # of a user's session (S0-109, S0-110). An execution that fails changes nothing of it.
     stateful: bool = Field(default=False, frozen=True, exclude=True)
+    # how long such a state is kept, and how many; None takes the defaults
     session_limits: InstanceOf[SessionLimits] | None = Field(default=None, exclude=True)
-    max_memory_mb: int | None = Field(default=256, ge=1)
+    max_memory_mb: int | None = Field(default=256, ge=1)  # memory of one execution, in MiB; None means no limit
+    # Most characters of each stream a result holds; the whole text becomes an output file. None keeps what the policy's
+    # ``output_bytes`` keeps.
     max_output_chars: int | None = Field(default=MODEL_STREAM_CHARS, ge=0)
+    # Take away dangerous builtins and modules (S0-98). Friction against accidents, no boundary: Python code can walk
+    # around it. google-adk's own wrapper of skill scripts does not run with it.
     restrict_builtins: bool = False
+    # names of host variables the code may see; names that look secret are refused
     allowed_env_vars: list[str] = Field(default_factory=list)
+    # variables given to the code; a :class:`~adk_skills_agent.Secret` is kept out of what comes back
     env: SkipValidation[Mapping[str, EnvValue]] = Field(default_factory=dict, exclude=True, repr=False)
+    # called with ``("stdout" | "stderr", chunk)`` as output arrives, in the executors' own thread
     on_output: SkipValidation[Callable[[str, bytes], None]] | None = Field(default=None, exclude=True, repr=False)
+    # Further limits, or the name of a preset (``trusted``, ``default``, ``strict``). They hold where the executor's own
+    # fields were not given.
     policy: InstanceOf[SandboxPolicy] | None = Field(default=None, exclude=True)
+    # Where code runs: ``"local"``, ``"container"``, ``"kubernetes"``, ``"ray"``, ``"auto"`` or an object. None takes
+    # this machine.
     sandbox: InstanceOf[Sandbox] | None = Field(default=None, exclude=True)
 
     _can_be_stateful: ClassVar[bool] = False

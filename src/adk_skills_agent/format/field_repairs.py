@@ -35,19 +35,13 @@ _NAMELESS = "unnamed-skill"
 
 @dataclass(slots=True, eq=False)
 class Draft:
-    """A skill's level 1 while it is being made.
+    """A skill's level 1 while it is being made."""
 
-    Attributes:
-        fields: What the frontmatter says and no repair has taken yet.
-        folder_name: Name of the folder the file is in.
-        body: Gives the body; reading it may cost a second look at the file.
-    """
-
-    fields: dict[str, YamlValue]
+    fields: dict[str, YamlValue]  # what the frontmatter says and no repair has taken yet
     lines: Mapping[str, int]
-    folder_name: str
+    folder_name: str  # name of the folder the file is in
     file: str | None
-    body: Callable[[], str]
+    body: Callable[[], str]  # gives the body; reading it may cost a second look at the file
     diagnostics: list[Diagnostic]
     name: str = ""
     original_name: str | None = None

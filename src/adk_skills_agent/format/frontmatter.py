@@ -25,21 +25,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A SKILL.md, taken apart.
+    """A SKILL.md, taken apart."""
 
-    Attributes:
-        frontmatter: The text between the fences, None when there is no frontmatter.
-        frontmatter_line: 1-based line of the file where it starts.
-        body_start: Index in the text where the body starts.
-        closed: Whether a closing fence was found; the body is then known even if only the head was read.
-        findings: What is not as the specification wants it.
-    """
-
-    frontmatter: str | None
-    frontmatter_line: int
-    body_start: int
-    closed: bool
-    findings: tuple[Finding, ...] = ()
+    frontmatter: str | None  # the text between the fences, None when there is no frontmatter
+    frontmatter_line: int  # 1-based line of the file where it starts
+    body_start: int  # index in the text where the body starts
+    closed: bool  # whether a closing fence was found; the body is then known even if only the head was read
+    findings: tuple[Finding, ...] = ()  # what is not as the specification wants it
 
 
 def split_frontmatter(text: str) -> Split:

@@ -34,17 +34,11 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]"
 
 @dataclass(frozen=True, slots=True)
 class TextRepair:
-    """One way frontmatter is broken in practice, and its cure.
+    """One way frontmatter is broken in practice, and its cure."""
 
-    Attributes:
-        code: Diagnostic code.
-        message: What was wrong and what to write instead.
-        apply: Text in, changed text or None out.
-    """
-
-    code: str
-    message: str
-    apply: Callable[[str], str | None]
+    code: str  # diagnostic code
+    message: str  # what was wrong and what to write instead
+    apply: Callable[[str], str | None]  # text in, changed text or None out
 
 
 def remove_control_characters(text: str) -> str | None:

@@ -24,36 +24,26 @@ _NOT_TEXT = _NULLS | {"=", "<<"}
 
 
 class YamlProblem(Exception):
-    """The text gives no fields.
-
-    Attributes:
-        code: ``invalid-yaml``, ``yaml-too-complex`` (deeper or larger than is read) or ``frontmatter-not-mapping``.
-        message: Why, as the end of a sentence.
-        line: 0-based in the text, if known.
-    """
+    """The text gives no fields."""
 
     def __init__(self, code: str, message: str, line: int | None = None) -> None:
         super().__init__(message)
+        # ``invalid-yaml``, ``yaml-too-complex`` (deeper or larger than is read) or ``frontmatter-not-mapping``
         self.code = code
-        self.message = message
-        self.line = line
+        self.message = message  # why, as the end of a sentence
+        self.line = line  # 0-based in the text, if known
 
 
 @dataclass(slots=True)
 class YamlFields:
-    """The top-level mapping of a frontmatter.
+    """The top-level mapping of a frontmatter."""
 
-    Attributes:
-        values: Field name to value, in the order of the file.
-        lines: Field name to its 0-based line in the text.
-        duplicates: Field name and 0-based line of every repetition; the last one counts.
-        features: YAML features that skills-ref refuses (``flow-style``, ``yaml-tag``, ``yaml-alias``, ``complex-key``,
-            ``uneven-mappings``, ``special-scalar``) to the 0-based line of their first use.
-    """
-
-    values: dict[str, YamlValue] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
+    values: dict[str, YamlValue] = field(default_factory=dict)  # field name to value, in the order of the file
+    lines: dict[str, int] = field(default_factory=dict)  # field name to its 0-based line in the text
+    # field name and 0-based line of every repetition; the last one counts
     duplicates: list[tuple[str, int]] = field(default_factory=list)
+    # YAML features that skills-ref refuses (``flow-style``, ``yaml-tag``, ``yaml-alias``, ``complex-key``,
+    # ``uneven-mappings``, ``special-scalar``) to the 0-based line of their first use
     features: dict[str, int] = field(default_factory=dict)
 
 

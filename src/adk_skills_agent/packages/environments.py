@@ -58,23 +58,14 @@ _STARTS_BY_ITSELF = frozenset({"sitecustomize", "usercustomize"})
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Packages that are ready to use.
+    """Packages that are ready to use."""
 
-    Attributes:
-        folder: Everything that is in it; shown to a sandbox read-only, at the same path.
-        python: Its interpreter.
-        bin: Where its commands are.
-        site: Where its modules are.
-        digest: Its name: what it is made of.
-        notes: What was removed from packages when it was made, one sentence each, for the owner.
-    """
-
-    folder: Path
-    python: Path
-    bin: Path
-    site: Path
-    digest: str
-    notes: tuple[str, ...] = ()
+    folder: Path  # everything that is in it; shown to a sandbox read-only, at the same path
+    python: Path  # its interpreter
+    bin: Path  # where its commands are
+    site: Path  # where its modules are
+    digest: str  # its name: what it is made of
+    notes: tuple[str, ...] = ()  # what was removed from packages when it was made, one sentence each, for the owner
 
 
 def packages_folder(cache: Path | None = None) -> Path:
@@ -518,17 +509,11 @@ def _remove(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """The files that were removed.
+    """The files that were removed."""
 
-    Attributes:
-        environments: Their digests.
-        bytes: How much room they took.
-        kept: How many are still used.
-    """
-
-    environments: tuple[str, ...]
-    bytes: int
-    kept: int
+    environments: tuple[str, ...]  # their digests
+    bytes: int  # how much room they took
+    kept: int  # how many are still used
 
 
 def collect(

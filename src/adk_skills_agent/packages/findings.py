@@ -27,47 +27,31 @@ class NeedKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One place that needs something.
+    """One place that needs something."""
 
-    Attributes:
-        kind: What is needed.
-        name: The distribution, program, host or variable.
-        place: File and line: ``scripts/run.py:3``.
-        spec: The versions that will do, as declared (``>=2,<3``); empty for any.
-        declared: Whether the author says so in a form for programs; else it is inferred from what the code does.
-        optional: Whether the skill goes on without it.
-        module: What is imported, for a package that was inferred from an import.
-        alternatives: Other names, one of which is enough.
-        install: How the author says it is installed, such as ``brew install jq``.
-    """
-
-    kind: NeedKind
-    name: str
-    place: str
-    spec: str = ""
+    kind: NeedKind  # what is needed
+    name: str  # the distribution, program, host or variable
+    place: str  # file and line: ``scripts/run.py:3``
+    spec: str = ""  # the versions that will do, as declared (``>=2,<3``); empty for any
+    # whether the author says so in a form for programs; else it is inferred from what the code does
     declared: bool = False
-    optional: bool = False
-    module: str = ""
-    alternatives: tuple[str, ...] = ()
-    install: str = ""
+    optional: bool = False  # whether the skill goes on without it
+    module: str = ""  # what is imported, for a package that was inferred from an import
+    alternatives: tuple[str, ...] = ()  # other names, one of which is enough
+    install: str = ""  # how the author says it is installed, such as ``brew install jq``
 
 
 @dataclass(slots=True)
 class Findings:
-    """The findings so far, bounded.
-
-    Attributes:
-        problems: What could not be read, for the owner.
-        uses: File to the names of the skill's own modules that it imports.
-        functions: Names of functions that its shell scripts define; one may be sourced by another.
-        parsed: Characters of Python that went through the parser.
-    """
+    """The findings so far, bounded."""
 
     found: list[Finding] = field(default_factory=list)
-    problems: list[Diagnostic] = field(default_factory=list)
+    problems: list[Diagnostic] = field(default_factory=list)  # what could not be read, for the owner
+    # file to the names of the skill's own modules that it imports
     uses: dict[str, set[str]] = field(default_factory=dict)
+    # names of functions that its shell scripts define; one may be sourced by another
     functions: set[str] = field(default_factory=set)
-    parsed: int = 0
+    parsed: int = 0  # characters of Python that went through the parser
 
     def add(self, finding: Finding) -> None:
         """Keep a finding; past the bound it is counted as one problem."""
@@ -103,17 +87,11 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class SkillText:
-    r"""One text file of a skill.
+    r"""One text file of a skill."""
 
-    Attributes:
-        path: Relative to the skill's folder.
-        text: Its content, with ``\n`` as line end.
-        first_line: The line of the file its text begins with.
-    """
-
-    path: str
-    text: str
-    first_line: int = 1
+    path: str  # relative to the skill's folder
+    text: str  # its content, with ``\n`` as line end
+    first_line: int = 1  # the line of the file its text begins with
 
     def place(self, line: int) -> str:
         """File and line of a 1-based line of the text."""
@@ -127,15 +105,10 @@ def word_set(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A code fence of a Markdown text.
+    """A code fence of a Markdown text."""
 
-    Attributes:
-        language: What stands behind the opening mark, lower case, such as ``bash``; empty for none.
-        code: What is in it, with the line it begins with.
-    """
-
-    language: str
-    code: SkillText
+    language: str  # what stands behind the opening mark, lower case, such as ``bash``; empty for none
+    code: SkillText  # what is in it, with the line it begins with
 
 
 def fences(markdown: SkillText) -> Iterator[Fence]:

@@ -46,19 +46,12 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class LockedPackage:
-    """One package in one version.
+    """One package in one version."""
 
-    Attributes:
-        name: The distribution; ``npm:`` before it for one of npm.
-        version: Exactly this one.
-        hashes: SHA-256 of each wheel that may be installed, sorted; of an npm package its one SHA-512.
-        size: Bytes of the largest of these wheels; 0 when the index does not say.
-    """
-
-    name: str
-    version: str
-    hashes: tuple[str, ...]
-    size: int = 0
+    name: str  # the distribution; ``npm:`` before it for one of npm
+    version: str  # exactly this one
+    hashes: tuple[str, ...]  # SHA-256 of each wheel that may be installed, sorted; of an npm package its one SHA-512
+    size: int = 0  # bytes of the largest of these wheels; 0 when the index does not say
 
     def __str__(self) -> str:
         kind = "sha512" if is_node_requirement(self.name) else "sha256"
@@ -67,23 +60,14 @@ class LockedPackage:
 
 @dataclass(frozen=True)
 class Lock:
-    """The exact packages of an environment.
+    """The exact packages of an environment."""
 
-    Attributes:
-        packages: Those of Python, then those of npm, sorted by name.
-        requirements: What was asked for; ``npm:`` before what npm answers.
-        python: The version of Python they are for: ``3.11``.
-        platform: The machine they are for: ``linux-x86_64``.
-        made: When it was resolved, in UTC.
-        node: The package-lock of the npm packages as JSON; empty where there are none.
-    """
-
-    packages: tuple[LockedPackage, ...]
-    requirements: tuple[str, ...] = ()
-    python: str = ""
-    platform: str = ""
-    made: str = ""
-    node: str = ""
+    packages: tuple[LockedPackage, ...]  # those of Python, then those of npm, sorted by name
+    requirements: tuple[str, ...] = ()  # what was asked for; ``npm:`` before what npm answers
+    python: str = ""  # the version of Python they are for: ``3.11``
+    platform: str = ""  # the machine they are for: ``linux-x86_64``
+    made: str = ""  # when it was resolved, in UTC
+    node: str = ""  # the package-lock of the npm packages as JSON; empty where there are none
     source: str = field(default="", compare=False)
 
     @cached_property
@@ -138,15 +122,10 @@ class Lock:
 
 @dataclass(frozen=True, slots=True)
 class PythonVersion:
-    """An interpreter as an environment depends on it.
+    """An interpreter as an environment depends on it."""
 
-    Attributes:
-        path: The interpreter, without links.
-        version: ``3.11.7``.
-    """
-
-    path: str
-    version: str
+    path: str  # the interpreter, without links
+    version: str  # ``3.11.7``
 
     @property
     def minor(self) -> str:

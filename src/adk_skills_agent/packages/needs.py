@@ -73,31 +73,18 @@ _NOT_RUN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One thing a skill needs.
+    """One thing a skill needs."""
 
-    Attributes:
-        kind: What it is.
-        name: The distribution, program, host or variable.
-        spec: The versions that will do (``>=2,<3``); empty for any.
-        places: Where it is said or used, ``file:line``, at most five.
-        declared: Whether the author says so where a program can read it; else it is inferred.
-        optional: Whether the skill goes on without it.
-        present: Whether this machine has it; None where only the policy of a run decides (hosts).
-        supply: The command or grant that would supply it; empty when it is present.
-        module: For a package that was inferred, what is imported.
-        alternatives: Other programs, one of which is enough.
-    """
-
-    kind: NeedKind
-    name: str
-    spec: str = ""
-    places: tuple[str, ...] = ()
-    declared: bool = False
-    optional: bool = False
-    present: bool | None = None
-    supply: str = ""
-    module: str = ""
-    alternatives: tuple[str, ...] = ()
+    kind: NeedKind  # what it is
+    name: str  # the distribution, program, host or variable
+    spec: str = ""  # the versions that will do (``>=2,<3``); empty for any
+    places: tuple[str, ...] = ()  # where it is said or used, ``file:line``, at most five
+    declared: bool = False  # whether the author says so where a program can read it; else it is inferred
+    optional: bool = False  # whether the skill goes on without it
+    present: bool | None = None  # whether this machine has it; None where only the policy of a run decides (hosts)
+    supply: str = ""  # the command or grant that would supply it; empty when it is present
+    module: str = ""  # for a package that was inferred, what is imported
+    alternatives: tuple[str, ...] = ()  # other programs, one of which is enough
 
     @property
     def missing(self) -> bool:

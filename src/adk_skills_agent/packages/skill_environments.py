@@ -129,16 +129,11 @@ def dependencies_of(choice: Dependencies | str | None, *, default: str) -> Depen
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What a script gets.
+    """What a script gets."""
 
-    Attributes:
-        environment: None for the agent's own Python.
-        notes: For the model: what is not here, one sentence each.
-        problem: Why there is no environment although one is needed; its notes are for the owner.
-    """
-
-    environment: Environment | None = None
-    notes: tuple[str, ...] = ()
+    environment: Environment | None = None  # None for the agent's own Python
+    notes: tuple[str, ...] = ()  # for the model: what is not here, one sentence each
+    # why there is no environment although one is needed; its notes are for the owner
     problem: PackageError | None = None
 
 
@@ -153,17 +148,12 @@ def _remember(kept: OrderedDict[tuple[object, ...], _Value], key: tuple[object, 
 
 
 class PackagesNotApproved(PackageError):
-    """Somebody has to say yes first; ``lock`` is to what.
-
-    Attributes:
-        lock: The exact packages.
-        skill: The skill that needs them.
-    """
+    """Somebody has to say yes first; ``lock`` is to what."""
 
     def __init__(self, skill: str, lock: Lock) -> None:
         super().__init__(f"The packages of skill '{skill[:60]}' are not installed yet; the user has to approve them.")
-        self.lock = lock
-        self.skill = skill
+        self.lock = lock  # the exact packages
+        self.skill = skill  # the skill that needs them
 
 
 @dataclass(frozen=True, slots=True)

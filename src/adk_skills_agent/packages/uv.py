@@ -37,21 +37,15 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Where packages come from.
+    """Where packages come from."""
 
-    Attributes:
-        urls: Package indexes, the first one first; a name is taken from the first that has it. Empty for those of
-            ``UV_DEFAULT_INDEX``, ``UV_INDEX_URL`` or ``PIP_INDEX_URL``, else PyPI.
-        find_links: Folders or pages with wheels, besides.
-        offline: Use only what was fetched before.
-        npm_registry: The URL of the registry of npm packages; empty for the one that npm is configured with.
-        builds: Packages that may be built from their source where there is no wheel, by name, or all.
-    """
-
+    # Package indexes, the first one first; a name is taken from the first that has it. Empty for those of
+    # ``UV_DEFAULT_INDEX``, ``UV_INDEX_URL`` or ``PIP_INDEX_URL``, else PyPI.
     urls: tuple[str, ...] = ()
-    find_links: tuple[str, ...] = ()
-    offline: bool = False
-    npm_registry: str = ""
+    find_links: tuple[str, ...] = ()  # folders or pages with wheels, besides
+    offline: bool = False  # use only what was fetched before
+    npm_registry: str = ""  # the URL of the registry of npm packages; empty for the one that npm is configured with
+    # packages that may be built from their source where there is no wheel, by name, or all
     builds: tuple[str, ...] | bool = False
 
     def options(self) -> list[str]:
@@ -248,19 +242,12 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a package manager failed, as its words tell.
+    """Why a package manager failed, as its words tell."""
 
-    Attributes:
-        pattern: What it says then.
-        for_model: The end of a sentence that begins with the packages.
-        for_owner: What is wrong and what to do.
-        of_some: Whether it is about some of the packages: without them the others may be had.
-    """
-
-    pattern: re.Pattern[str]
-    for_model: str
-    for_owner: str
-    of_some: bool = False
+    pattern: re.Pattern[str]  # what it says then
+    for_model: str  # the end of a sentence that begins with the packages
+    for_owner: str  # what is wrong and what to do
+    of_some: bool = False  # whether it is about some of the packages: without them the others may be had
 
 
 # What uv says when it fails, first match first: the sentence for the model and what the owner should do.

@@ -84,17 +84,11 @@ def grant_of(value: object, where: str) -> Grant:
 
 @dataclass(frozen=True, slots=True)
 class HostRules:
-    """The rules and answers about the hosts of one call, beyond its grants. Entries as in :class:`Grant`.
+    """The rules and answers about the hosts of one call, beyond its grants. Entries as in :class:`Grant`."""
 
-    Attributes:
-        allowed: By a rule, or by the user.
-        denied: Never, whatever is granted; ``*`` for all.
-        asked: The user is asked once a script tried one; ``*`` for every host nobody granted.
-    """
-
-    allowed: tuple[str, ...] = ()
-    denied: tuple[str, ...] = ()
-    asked: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()  # by a rule, or by the user
+    denied: tuple[str, ...] = ()  # never, whatever is granted; ``*`` for all
+    asked: tuple[str, ...] = ()  # the user is asked once a script tried one; ``*`` for every host nobody granted
 
 
 NO_HOST_RULES = HostRules()

@@ -52,31 +52,20 @@ class ScriptStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScriptOutcome:
-    """A finished script call.
+    """A finished script call."""
 
-    Attributes:
-        plan: What was asked.
-        result: What happened, complete, for the owner.
-        status: See :class:`ScriptStatus`.
-        reason: The cause when ``status`` is error: ``timeout``, ``out_of_memory``, ``output_limit``, ``disk_limit``,
-            ``exit_code``, ``signal``, ``cancelled``, ``sandbox_error``; else None.
-        return_code: The exit code; minus the signal when one ended it; -1 after a timeout (S0-57).
-        stdout: Text, whole.
-        stderr: Text, with tracebacks condensed (S0-59) and without the host's path of the interpreter.
-        error: One sentence for the model when ``status`` is error; else None.
-        stderr_cut_at: Where in ``stderr`` the sandbox left bytes out, in characters; else None.
-        missing: What was not there, by what the script printed; ``error`` or a note tells the model.
-    """
-
-    plan: ScriptPlan
-    result: ExecutionResult
-    status: ScriptStatus
+    plan: ScriptPlan  # what was asked
+    result: ExecutionResult  # what happened, complete, for the owner
+    status: ScriptStatus  # see :class:`ScriptStatus`
+    # the cause when ``status`` is error: ``timeout``, ``out_of_memory``, ``output_limit``, ``disk_limit``,
+    # ``exit_code``, ``signal``, ``cancelled``, ``sandbox_error``; else None
     reason: str | None
-    return_code: int
-    stdout: str
-    stderr: str
-    error: str | None
-    stderr_cut_at: int | None = None
+    return_code: int  # the exit code; minus the signal when one ended it; -1 after a timeout (S0-57)
+    stdout: str  # text, whole
+    stderr: str  # text, with tracebacks condensed (S0-59) and without the host's path of the interpreter
+    error: str | None  # one sentence for the model when ``status`` is error; else None
+    stderr_cut_at: int | None = None  # where in ``stderr`` the sandbox left bytes out, in characters; else None
+    # what was not there, by what the script printed; ``error`` or a note tells the model
     missing: tuple[MissingThing, ...] = ()
 
     def to_model(
@@ -314,17 +303,11 @@ _PACKAGES = re.compile(r"""(?<![^\s"'(\[=:,])/(?:[^\s"'=:;,()[<>]+/)?environment
 
 @dataclass(frozen=True, slots=True)
 class ScriptException:
-    """The exception that ended a Python script.
+    """The exception that ended a Python script."""
 
-    Attributes:
-        text: ``ValueError: bad value``; several lines when the message has them.
-        place: ``scripts/run.py, line 12, in main``, or "" when unknown.
-        source: The offending line of code, or "".
-    """
-
-    text: str
-    place: str = ""
-    source: str = ""
+    text: str  # ``ValueError: bad value``; several lines when the message has them
+    place: str = ""  # ``scripts/run.py, line 12, in main``, or "" when unknown
+    source: str = ""  # the offending line of code, or ""
 
     def __str__(self) -> str:
         at = f" (at {self.place}: {self.source})" if self.source else f" (at {self.place})" if self.place else ""
@@ -436,15 +419,10 @@ _MOST_HOSTS = 20
 
 @dataclass(frozen=True, slots=True)
 class RefusedHost:
-    """A host that a run tried to reach and might not.
+    """A host that a run tried to reach and might not."""
 
-    Attributes:
-        host: As a grant would name it: with a port when it is none of the policy's.
-        certain: Whether the proxy saw it; else the script's own words say so.
-    """
-
-    host: str
-    certain: bool = True
+    host: str  # as a grant would name it: with a port when it is none of the policy's
+    certain: bool = True  # whether the proxy saw it; else the script's own words say so
 
 
 def refused_hosts(policy: SandboxPolicy, result: ExecutionResult) -> tuple[RefusedHost, ...]:
@@ -518,17 +496,11 @@ _MOST_MISSING = 5
 
 @dataclass(frozen=True, slots=True)
 class MissingThing:
-    """A thing that a script wanted and did not find.
+    """A thing that a script wanted and did not find."""
 
-    Attributes:
-        kind: ``module``, ``program``, ``node-package`` or ``environment-key``; hosts are :func:`refused_hosts`.
-        name: What it is called.
-        skill: Whose script wanted it.
-    """
-
-    kind: str
-    name: str
-    skill: str
+    kind: str  # ``module``, ``program``, ``node-package`` or ``environment-key``; hosts are :func:`refused_hosts`
+    name: str  # what it is called
+    skill: str  # whose script wanted it
 
     def for_model(self) -> str:
         """A sentence that says what is missing and what to do."""

@@ -76,23 +76,14 @@ def _escaped(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ScriptPlan:
-    """A script call that is ready to run.
+    """A script call that is ready to run."""
 
-    Attributes:
-        skill_name: The skill's name.
-        path: The script, relative to the skill's root (``scripts/run.py``).
-        request: What the sandbox is asked to do.
-        notes: What had to be adapted, one sentence each; they go to the owner and the model.
-        subject: What sentences call it; empty for the script by its path.
-        skill_prefix: How the skill's files begin in a traceback.
-    """
-
-    skill_name: str
-    path: str
-    request: ExecutionRequest
-    notes: tuple[str, ...] = ()
-    subject: str = ""
-    skill_prefix: str = f"{SKILL_DIR}/"
+    skill_name: str  # the skill's name
+    path: str  # the script, relative to the skill's root (``scripts/run.py``)
+    request: ExecutionRequest  # what the sandbox is asked to do
+    notes: tuple[str, ...] = ()  # what had to be adapted, one sentence each; they go to the owner and the model
+    subject: str = ""  # what sentences call it; empty for the script by its path
+    skill_prefix: str = f"{SKILL_DIR}/"  # how the skill's files begin in a traceback
 
     @property
     def called(self) -> str:
@@ -102,16 +93,11 @@ class ScriptPlan:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """The owner's settings for all script calls of an agent.
+    """The owner's settings for all script calls of an agent."""
 
-    Attributes:
-        policy: Limits of each run.
-        interpreters: What starts which kind of file.
-        packages: Finds the environment of a skill; None where scripts have what the agent's Python has.
-    """
-
-    policy: SandboxPolicy = field(default_factory=SandboxPolicy)
-    interpreters: Interpreters = field(default_factory=Interpreters)
+    policy: SandboxPolicy = field(default_factory=SandboxPolicy)  # limits of each run
+    interpreters: Interpreters = field(default_factory=Interpreters)  # what starts which kind of file
+    # finds the environment of a skill; None where scripts have what the agent's Python has
     packages: SkillEnvironments | None = None
 
     def within(self, environment: Environment | None) -> RunSettings:
@@ -349,17 +335,12 @@ MAX_ARGUMENTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ScriptArguments:
-    """The arguments of a caller, not yet checked.
+    """The arguments of a caller, not yet checked."""
 
-    Attributes:
-        args: An object (long options), a list (the complete argv) or a string (split like a shell would, S0-35).
-        short_options: An object of single-hyphen options.
-        positional_args: A list that comes after all options.
-    """
-
+    # an object (long options), a list (the complete argv) or a string (split like a shell would, S0-35)
     args: object = None
-    short_options: object = None
-    positional_args: object = None
+    short_options: object = None  # an object of single-hyphen options
+    positional_args: object = None  # a list that comes after all options
 
 
 def build_argv(arguments: ScriptArguments) -> tuple[str, ...]:
@@ -529,15 +510,10 @@ def _check_sizes(argv: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ScriptLocation:
-    """A script that exists.
+    """A script that exists."""
 
-    Attributes:
-        path: Path relative to the skill's root, with forward slashes, such as ``scripts/run.py``.
-        file: The file on the host.
-    """
-
-    path: str
-    file: Path
+    path: str  # path relative to the skill's root, with forward slashes, such as ``scripts/run.py``
+    file: Path  # the file on the host
 
 
 def locate_script(skill: Skill, path: object) -> ScriptLocation:

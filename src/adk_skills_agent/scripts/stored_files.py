@@ -26,33 +26,22 @@ MAX_ENTRIES = 100_000
 
 
 class StoredFile(NamedTuple):
-    """One file in the store.
+    """One file in the store."""
 
-    Attributes:
-        blob: The name of the object with its bytes: ``<digest>.<number of the entry it came with>``.
-        executable: Whether its owner may execute it.
-        modified_ns: Its time of change, in nanoseconds since 1970.
-    """
-
-    blob: str
+    blob: str  # the name of the object with its bytes: ``<digest>.<number of the entry it came with>``
     size: int
-    executable: bool
-    modified_ns: int
+    executable: bool  # whether its owner may execute it
+    modified_ns: int  # its time of change, in nanoseconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """All files and folders of a session.
+    """All files and folders of a session."""
 
-    Attributes:
-        files: By path; the first part is ``work``, ``tmp`` or ``skills``.
-        folders: Their paths.
-        facts: What other parts of a server remember about the session.
-    """
-
+    # by path; the first part is ``work``, ``tmp`` or ``skills``
     files: Mapping[str, StoredFile] = field(default_factory=dict)
-    folders: frozenset[str] = frozenset()
-    facts: Mapping[str, str] = field(default_factory=dict)
+    folders: frozenset[str] = frozenset()  # their paths
+    facts: Mapping[str, str] = field(default_factory=dict)  # what other parts of a server remember about the session
 
     @property
     def size(self) -> int:
@@ -108,17 +97,11 @@ class _Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The files on the disk at one moment.
+    """The files on the disk at one moment."""
 
-    Attributes:
-        files: By path as in :class:`Content`.
-        folders: Their paths.
-        taken_ns: When, in nanoseconds since 1970, by this machine's clock.
-    """
-
-    files: Mapping[str, _Stamp] = field(default_factory=dict)
-    folders: frozenset[str] = frozenset()
-    taken_ns: int = 0
+    files: Mapping[str, _Stamp] = field(default_factory=dict)  # by path as in :class:`Content`
+    folders: frozenset[str] = frozenset()  # their paths
+    taken_ns: int = 0  # when, in nanoseconds since 1970, by this machine's clock
 
     def is_settled(self, path: str, other: Seen) -> bool:
         """Whether a file is surely the same here and in a later look."""

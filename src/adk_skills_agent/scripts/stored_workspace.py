@@ -43,36 +43,26 @@ _TOLD_FILES = 5
 
 @dataclass(frozen=True, slots=True)
 class StoreReport:
-    """What a store did for one call, for the owner.
+    """What a store did for one call, for the owner."""
 
-    Attributes:
-        action: ``fetched``, ``saved``, ``not_saved`` (the files are only on this server), ``lost`` (another server took
-            the session over), ``withheld`` (a file that holds a secret), ``busy``, ``unavailable`` or ``damaged``.
-        problem: What is wrong and what to do; empty when nothing is.
-    """
-
+    # ``fetched``, ``saved``, ``not_saved`` (the files are only on this server), ``lost`` (another server took the
+    # session over), ``withheld`` (a file that holds a secret), ``busy``, ``unavailable`` or ``damaged``
     action: str
     files: int = 0
     bytes: int = 0
     seconds: float = 0.0
-    problem: str = ""
+    problem: str = ""  # what is wrong and what to do; empty when nothing is
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStore:
-    """What a call says about the store of its session.
-
-    Attributes:
-        most_bytes: What the policy lets the session's folders hold together; None for any size.
-        secrets: What must not be stored; None when there are no secrets.
-        tell: Gets each report; it may be called from any thread.
-    """
+    """What a call says about the store of its session."""
 
     store: WorkspaceStore
     owner: Owner = field(default_factory=Owner)
-    most_bytes: int | None = None
-    secrets: SecretForms | None = None
-    tell: Callable[[StoreReport], None] = lambda _report: None
+    most_bytes: int | None = None  # what the policy lets the session's folders hold together; None for any size
+    secrets: SecretForms | None = None  # what must not be stored; None when there are no secrets
+    tell: Callable[[StoreReport], None] = lambda _report: None  # gets each report; it may be called from any thread
 
 
 class Busy(Exception):  # no error: the caller waits and asks again
@@ -81,23 +71,14 @@ class Busy(Exception):  # no error: the caller waits and asks again
 
 @dataclass(slots=True)
 class _Known:
-    """What the store has, as far as this server knows.
+    """What the store has, as far as this server knows."""
 
-    Attributes:
-        number: The newest entry of the log.
-        newest: That entry, without its files; None where there is none, or none that can be read.
-        base: The entry that lists the files.
-        previous: The one that listed them before it, whose blobs are kept.
-        content: The files of ``base``.
-        previous_content: The files of ``previous``.
-    """
-
-    number: int = 0
-    newest: Entry | None = None
-    base: int = 0
-    previous: int = 0
-    content: Content = field(default_factory=Content)
-    previous_content: Content = field(default_factory=Content)
+    number: int = 0  # the newest entry of the log
+    newest: Entry | None = None  # that entry, without its files; None where there is none, or none that can be read
+    base: int = 0  # the entry that lists the files
+    previous: int = 0  # the one that listed them before it, whose blobs are kept
+    content: Content = field(default_factory=Content)  # the files of ``base``
+    previous_content: Content = field(default_factory=Content)  # the files of ``previous``
 
 
 class StoredWorkspace:

@@ -51,33 +51,22 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a session's log.
+    """One entry of a session's log."""
 
-    Attributes:
-        number: Its place; also the fencing token of a claim.
-        id: Made up when it was written, so that nobody takes another's for their own.
-        before: The id of the entry before it.
-        kind: ``claim`` or ``saved``.
-        holder: The server that wrote it.
-        base: The number of the entry that lists the files; its own when it does.
-        saved: When, in seconds since 1970, by the clock of its server. Only for people, and for how long it is kept.
-        call: What a claim is for; of a saved entry, the call that was cut off before it, or empty.
-        lease: Of a claim: after so many seconds without a sign of life its server is dead. Servers may be set
-            differently; who waits goes by the longer one.
-        content: The files, when this entry lists them.
-    """
-
-    number: int
-    id: str
-    before: str
-    kind: str
-    holder: str
-    base: int
+    number: int  # its place; also the fencing token of a claim
+    id: str  # made up when it was written, so that nobody takes another's for their own
+    before: str  # the id of the entry before it
+    kind: str  # ``claim`` or ``saved``
+    holder: str  # the server that wrote it
+    base: int  # the number of the entry that lists the files; its own when it does
+    # When, in seconds since 1970, by the clock of its server. Only for people, and for how long it is kept.
     saved: float
-    call: str = ""
+    call: str = ""  # what a claim is for; of a saved entry, the call that was cut off before it, or empty
     owner: Owner = field(default_factory=Owner)
+    # Of a claim: after so many seconds without a sign of life its server is dead. Servers may be set differently; who
+    # waits goes by the longer one.
     lease: float = 0.0
-    content: Content | None = None
+    content: Content | None = None  # the files, when this entry lists them
 
     def to_bytes(self) -> bytes:
         """For the store."""
@@ -375,24 +364,17 @@ def _before(name: str, number: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """One session in a store.
+    """One session in a store."""
 
-    Attributes:
-        name: Its folder there.
-        stored: Bytes of its objects in the store, earlier versions among them.
-        saved: When it was last written, in seconds since 1970, by the clock of that server; None if nobody knows.
-        holder: The server that works on it or did not end; empty when none does.
-        problem: Why it cannot be read, or empty.
-    """
-
-    name: str
+    name: str  # its folder there
     owner: Owner
     files: int
     size: int
-    stored: int
+    stored: int  # bytes of its objects in the store, earlier versions among them
+    # when it was last written, in seconds since 1970, by the clock of that server; None if nobody knows
     saved: float | None
-    holder: str = ""
-    problem: str = ""
+    holder: str = ""  # the server that works on it or did not end; empty when none does
+    problem: str = ""  # why it cannot be read, or empty
 
     def to_dict(self) -> dict[str, object]:
         """For ``--json``."""
@@ -435,20 +417,13 @@ def stored_session(log: SessionLog) -> StoredSession:
 
 @dataclass(slots=True)
 class Collected:
-    """What a collection did.
+    """What a collection did."""
 
-    Attributes:
-        removed: Sessions that were older than asked for, and are gone.
-        objects: Objects that nothing needed any more, and are gone.
-        freed: Bytes of both.
-        busy: Sessions that were left alone, because a server works on them.
-        problems: Sentences about sessions that cannot be read; they are left alone.
-    """
-
-    removed: list[str] = field(default_factory=list)
-    objects: int = 0
-    freed: int = 0
-    busy: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)  # sessions that were older than asked for, and are gone
+    objects: int = 0  # objects that nothing needed any more, and are gone
+    freed: int = 0  # bytes of both
+    busy: list[str] = field(default_factory=list)  # sessions that were left alone, because a server works on them
+    # sentences about sessions that cannot be read; they are left alone
     problems: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, object]:
@@ -543,33 +518,21 @@ def remove_session(store: WorkspaceStore, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What was seen of a server that has a session; when it is the same after ``lease_seconds``, the server is dead.
+    """What was seen of a server that has a session; when it is the same after ``lease_seconds``, the server is dead."""
 
-    Attributes:
-        number: Of its claim.
-        sign: Its last sign of life.
-        lease: As :class:`Entry`.
-    """
-
-    number: int
-    sign: bytes | None
-    lease: float = 0.0
+    number: int  # of its claim
+    sign: bytes | None  # its last sign of life
+    lease: float = 0.0  # as :class:`Entry`
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorClaim:
-    """A session while an operator's command has it.
-
-    Attributes:
-        saved: The entry that was saved last, if any.
-        numbers: The entries there were.
-        last_used: When a server wrote to it last, in seconds since 1970 by that server's clock.
-    """
+    """A session while an operator's command has it."""
 
     entry: Entry
-    saved: Entry | None
-    numbers: list[int]
-    last_used: float
+    saved: Entry | None  # the entry that was saved last, if any
+    numbers: list[int]  # the entries there were
+    last_used: float  # when a server wrote to it last, in seconds since 1970 by that server's clock
 
 
 @contextlib.contextmanager

@@ -57,17 +57,11 @@ class _Workspace:
 
 @dataclass(frozen=True, slots=True)
 class SessionWorkspace:
-    """A workspace while a run has it.
+    """A workspace while a run has it."""
 
-    Attributes:
-        path: The folder on the host.
-        spill: Where the full text of long output goes. It is not made: most runs need none. Deleted with the claim.
-        note: A sentence for the model when files of earlier runs are gone; else None.
-    """
-
-    path: Path
-    spill: Path
-    note: str | None = None
+    path: Path  # the folder on the host
+    spill: Path  # Where the full text of long output goes. It is not made: most runs need none. Deleted with the claim.
+    note: str | None = None  # a sentence for the model when files of earlier runs are gone; else None
 
     @property
     def tmp(self) -> Path:

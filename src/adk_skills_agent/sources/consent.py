@@ -21,19 +21,12 @@ _PROGRAM_SUFFIXES = (".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb",
 
 @dataclass(frozen=True, slots=True)
 class ConsentPage:
-    """What is known of a skill before it is installed.
+    """What is known of a skill before it is installed."""
 
-    Attributes:
-        skill: As it was fetched.
-        scripts: Its files that are programs.
-        needs: What it needs to run; None when that cannot be read.
-        findings: What the scan found, the gravest first.
-    """
-
-    skill: FetchedSkill
-    scripts: tuple[str, ...]
-    needs: Needs | None
-    findings: tuple[Finding, ...]
+    skill: FetchedSkill  # as it was fetched
+    scripts: tuple[str, ...]  # its files that are programs
+    needs: Needs | None  # what it needs to run; None when that cannot be read
+    findings: tuple[Finding, ...]  # what the scan found, the gravest first
 
     @property
     def stops(self) -> bool:

@@ -30,27 +30,16 @@ _SHOWN = 12  # names in a sentence
 
 @dataclass(frozen=True)
 class FetchedSkill:
-    """A skill as its source has it.
+    """A skill as its source has it."""
 
-    Attributes:
-        name: The name it is installed under.
-        description: What it is for.
-        tree: Its files.
-        origin: Where it is; with the folder in the source.
-        commit: What it was fetched at: a commit, the digest of an archive, or a version; empty for a folder.
-        license: What it says of its licence; empty for nothing.
-        requires: The skills it says it needs (``metadata.requires-skills``).
-        signer: Who signed it, as far as that was verified.
-    """
-
-    name: str
-    description: str
-    tree: SkillTree
-    origin: Origin
-    commit: str = ""
-    license: str = ""
-    requires: tuple[str, ...] = ()
-    signer: str = ""
+    name: str  # the name it is installed under
+    description: str  # what it is for
+    tree: SkillTree  # its files
+    origin: Origin  # where it is; with the folder in the source
+    commit: str = ""  # what it was fetched at: a commit, the digest of an archive, or a version; empty for a folder
+    license: str = ""  # what it says of its licence; empty for nothing
+    requires: tuple[str, ...] = ()  # the skills it says it needs (``metadata.requires-skills``)
+    signer: str = ""  # who signed it, as far as that was verified
 
 
 class SkillFolders(Protocol):

@@ -70,17 +70,13 @@ class GitCheckout:
     """One commit of a repository: its files are listed at once and read when they are asked for.
 
     Made by :func:`checkout`.
-
-    Attributes:
-        commit: The full name of the commit.
-        files: Path to file; nothing in sub-modules.
     """
 
     def __init__(self, folder: Path, url: str, commit: str) -> None:
         self._folder = folder
         self.url = url
-        self.commit = commit
-        self.files: Mapping[str, GitFile] = dict(self._listed())
+        self.commit = commit  # the full name of the commit
+        self.files: Mapping[str, GitFile] = dict(self._listed())  # path to file; nothing in sub-modules
         self._blobs: dict[str, bytes] = {}
 
     def skill_folders(self, subpath: str = "") -> list[str]:

@@ -27,35 +27,20 @@ _TEXTS = ("ref", "subpath", "commit", "base", "license", "signer", "time")
 
 @dataclass(frozen=True, slots=True)
 class LockedSkill:
-    """One installed skill, exactly.
+    """One installed skill, exactly."""
 
-    Attributes:
-        name: What it is called.
-        path: Where it is installed, relative to the lock, with ``/``.
-        origin: Where it came from. A path in the project is relative to the lock.
-        commit: What it was fetched at.
-        tree: The digest of all its files as they are installed.
-        files: Path to digest.
-        executables: The files that may be executed.
-        base: The digest of the tree the source had, where local edits were merged into it; else empty.
-        license: What it says of its licence.
-        signer: Who had signed it.
-        time: When it was locked, in UTC.
-        requires: The skills it needs.
-    """
-
-    name: str
-    path: str
-    origin: Origin
-    tree: str
-    files: Mapping[str, str]
-    executables: frozenset[str] = frozenset()
-    commit: str = ""
-    base: str = ""
-    license: str = ""
-    signer: str = ""
-    time: str = ""
-    requires: tuple[str, ...] = ()
+    name: str  # what it is called
+    path: str  # where it is installed, relative to the lock, with ``/``
+    origin: Origin  # Where it came from. A path in the project is relative to the lock.
+    tree: str  # the digest of all its files as they are installed
+    files: Mapping[str, str]  # path to digest
+    executables: frozenset[str] = frozenset()  # the files that may be executed
+    commit: str = ""  # what it was fetched at
+    base: str = ""  # the digest of the tree the source had, where local edits were merged into it; else empty
+    license: str = ""  # what it says of its licence
+    signer: str = ""  # who had signed it
+    time: str = ""  # when it was locked, in UTC
+    requires: tuple[str, ...] = ()  # the skills it needs
 
     @property
     def source_tree(self) -> str:

@@ -31,19 +31,12 @@ class OriginKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A place that has skills.
+    """A place that has skills."""
 
-    Attributes:
-        kind: How it is fetched from.
-        location: A URL, an absolute path, a distribution's name, or the command of an MCP server.
-        ref: Branch, tag or commit of a repository, or version of a package; empty for the newest.
-        subpath: The folder in it that is meant, with ``/``; empty for all of it.
-    """
-
-    kind: OriginKind
-    location: str
-    ref: str = ""
-    subpath: str = ""
+    kind: OriginKind  # how it is fetched from
+    location: str  # a URL, an absolute path, a distribution's name, or the command of an MCP server
+    ref: str = ""  # branch, tag or commit of a repository, or version of a package; empty for the newest
+    subpath: str = ""  # the folder in it that is meant, with ``/``; empty for all of it
 
     def __str__(self) -> str:
         ref = f"@{self.ref}" if self.ref else ""

@@ -22,28 +22,19 @@ _MAX_JSON = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A plugin of a marketplace.
-
-    Attributes:
-        folder: Where it is in the same source; empty for its root.
-        external: Where it is instead.
-    """
+    """A plugin of a marketplace."""
 
     name: str
-    folder: str = ""
-    external: Origin | None = None
+    folder: str = ""  # where it is in the same source; empty for its root
+    external: Origin | None = None  # where it is instead
 
 
 @dataclass(frozen=True, slots=True)
 class Marketplace:
-    """The plugins of a source by name.
-
-    Attributes:
-        problems: Entries that cannot be used, a sentence each.
-    """
+    """The plugins of a source by name."""
 
     plugins: Mapping[str, Plugin] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # entries that cannot be used, a sentence each
 
 
 def read_marketplace(read: Callable[[str], bytes | None]) -> Marketplace:

@@ -52,27 +52,16 @@ InstallScope = Literal["project", "user"]
 
 @dataclass(frozen=True, slots=True)
 class SkillState:
-    """An installed skill beside its lock.
+    """An installed skill beside its lock."""
 
-    Attributes:
-        name: The skill.
-        folder: Where it is installed.
-        changed: Files with other bytes or another mode than the lock says.
-        added: Files the lock does not know.
-        missing: Files that are not there; all of them when the folder is not.
-        problem: Why the folder could not be compared; empty when it could.
-        unlocked: Whether the lock does not know the skill at all.
-        unsigned: Why its signature does not do, where one is required; else empty.
-    """
-
-    name: str
-    folder: Path
-    changed: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    problem: str = ""
-    unlocked: bool = False
-    unsigned: str = ""
+    name: str  # the skill
+    folder: Path  # where it is installed
+    changed: tuple[str, ...] = ()  # files with other bytes or another mode than the lock says
+    added: tuple[str, ...] = ()  # files the lock does not know
+    missing: tuple[str, ...] = ()  # files that are not there; all of them when the folder is not
+    problem: str = ""  # why the folder could not be compared; empty when it could
+    unlocked: bool = False  # whether the lock does not know the skill at all
+    unsigned: str = ""  # why its signature does not do, where one is required; else empty
 
     @property
     def is_same(self) -> bool:
@@ -165,19 +154,12 @@ def _as_told(state: SkillState) -> tuple[tuple[str, ...], tuple[str, ...], tuple
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """What a restore did.
+    """What a restore did."""
 
-    Attributes:
-        installed: Skills that were put in place.
-        same: Skills that were there already.
-        kept: Skills with local edits, which stayed.
-        unlocked: Skills that are wanted and not in the lock, or the other way round.
-    """
-
-    installed: tuple[str, ...] = ()
-    same: tuple[str, ...] = ()
-    kept: tuple[SkillState, ...] = ()
-    unlocked: tuple[str, ...] = ()
+    installed: tuple[str, ...] = ()  # skills that were put in place
+    same: tuple[str, ...] = ()  # skills that were there already
+    kept: tuple[SkillState, ...] = ()  # skills with local edits, which stayed
+    unlocked: tuple[str, ...] = ()  # skills that are wanted and not in the lock, or the other way round
 
 
 class Project:

@@ -26,18 +26,12 @@ _REQUIREMENT = re.compile(r"(?P<name>[^\s@<>=!~;,]+)\s*(?P<range>[<>=!~][^@]*?)?
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What one skill asks of another.
-
-    Attributes:
-        range: The versions that will do.
-        source: Where to get it; None for wherever it is known from.
-        by: The skill that asks; empty for the user.
-    """
+    """What one skill asks of another."""
 
     name: str
-    range: SpecifierSet
-    source: Origin | None = None
-    by: str = ""
+    range: SpecifierSet  # the versions that will do
+    source: Origin | None = None  # where to get it; None for wherever it is known from
+    by: str = ""  # the skill that asks; empty for the user
 
     def __str__(self) -> str:
         return f"{self.name}{self.range}" + (f" @ {self.source}" if self.source else "")

@@ -38,23 +38,14 @@ _ORDER = {Weight.STOP: 0, Weight.WARN: 1, Weight.NOTE: 2}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a rule found.
+    """One thing that a rule found."""
 
-    Attributes:
-        rule: The rule's id.
-        weight: How grave it is.
-        says: What it is, for a person.
-        file: Path in the skill.
-        line: 1-based; 0 for the whole file.
-        excerpt: The text that was found, cut, without control characters.
-    """
-
-    rule: str
-    weight: Weight
-    says: str
-    file: str
-    line: int = 0
-    excerpt: str = ""
+    rule: str  # the rule's id
+    weight: Weight  # how grave it is
+    says: str  # what it is, for a person
+    file: str  # path in the skill
+    line: int = 0  # 1-based; 0 for the whole file
+    excerpt: str = ""  # the text that was found, cut, without control characters
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file

@@ -35,23 +35,15 @@ _STATEMENT = "application/vnd.in-toto+json"
 
 @dataclass(frozen=True, slots=True)
 class SignaturePolicy:
-    """Whose signatures count, and whether there must be one.
+    """Whose signatures count, and whether there must be one."""
 
-    Attributes:
-        required: Whether what nobody of them signed is refused.
-        ssh: The file of allowed signers for git's ssh signatures.
-        gpg: Fingerprints of the keys for git's OpenPGP signatures.
-        sigstore: Identities, each with the issuer that vouches for it (empty for any).
-        trust_root: The ``trusted_root.json`` that Sigstore bundles are checked with; the public one when None.
-        bundle: The Sigstore bundle of the archive that is added, when it is not beside the archive.
-    """
-
-    required: bool = False
-    ssh: Path | None = None
-    gpg: tuple[str, ...] = ()
-    sigstore: tuple[tuple[str, str], ...] = ()
+    required: bool = False  # whether what nobody of them signed is refused
+    ssh: Path | None = None  # the file of allowed signers for git's ssh signatures
+    gpg: tuple[str, ...] = ()  # fingerprints of the keys for git's OpenPGP signatures
+    sigstore: tuple[tuple[str, str], ...] = ()  # identities, each with the issuer that vouches for it (empty for any)
+    # the ``trusted_root.json`` that Sigstore bundles are checked with; the public one when None
     trust_root: Path | None = None
-    bundle: Path | None = None
+    bundle: Path | None = None  # the Sigstore bundle of the archive that is added, when it is not beside the archive
 
     @property
     def names_signers(self) -> bool:

@@ -44,13 +44,9 @@ class TreeFile:
 
 @dataclass(frozen=True)
 class SkillTree:
-    """All files of a skill.
+    """All files of a skill."""
 
-    Attributes:
-        files: Relative path, with ``/``, to file; sorted by path. Make one with :func:`tree_of`.
-    """
-
-    files: Mapping[str, TreeFile]
+    files: Mapping[str, TreeFile]  # Relative path, with ``/``, to file; sorted by path. Make one with :func:`tree_of`.
 
     @cached_property
     def digests(self) -> Mapping[str, str]:

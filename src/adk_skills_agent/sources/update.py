@@ -45,23 +45,15 @@ class UpdateState(StrEnum):
 
 @dataclass(frozen=True)
 class SkillUpdate:
-    """One installed skill, its source now, and what would come of both.
-
-    Attributes:
-        base: The tree the source had when it was locked.
-        theirs: What the source has now; None when it has the skill no more.
-        merged: What would be installed; None where that cannot be said.
-        conflicts: Files that both sides changed, in ways that exclude one another.
-        problem: Why its source could not be asked, or what it gave is refused; the trees are empty then.
-    """
+    """One installed skill, its source now, and what would come of both."""
 
     locked: LockedSkill
-    base: SkillTree
+    base: SkillTree  # the tree the source had when it was locked
     ours: SkillTree
-    theirs: FetchedSkill | None
-    merged: SkillTree | None
-    conflicts: tuple[str, ...] = ()
-    problem: str = ""
+    theirs: FetchedSkill | None  # what the source has now; None when it has the skill no more
+    merged: SkillTree | None  # what would be installed; None where that cannot be said
+    conflicts: tuple[str, ...] = ()  # files that both sides changed, in ways that exclude one another
+    problem: str = ""  # why its source could not be asked, or what it gave is refused; the trees are empty then
 
     @property
     def name(self) -> str:

@@ -25,21 +25,14 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class PublishedSkill:
-    """An entry of an index.
-
-    Attributes:
-        url: Of its SKILL.md or archive; of the folder of its files in version 0.1.
-        kind: ``skill-md``, ``archive`` or ``files``.
-        digest: ``sha256:...`` of what the URL sends; empty in version 0.1.
-        files: Its files, in version 0.1.
-    """
+    """An entry of an index."""
 
     name: str
     description: str
-    url: str
-    kind: str
-    digest: str = ""
-    files: tuple[str, ...] = ()
+    url: str  # of its SKILL.md or archive; of the folder of its files in version 0.1
+    kind: str  # ``skill-md``, ``archive`` or ``files``
+    digest: str = ""  # ``sha256:...`` of what the URL sends; empty in version 0.1
+    files: tuple[str, ...] = ()  # its files, in version 0.1
 
 
 def read_index(client: WebClient, site: str) -> list[PublishedSkill]:

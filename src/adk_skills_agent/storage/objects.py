@@ -36,13 +36,9 @@ _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS})
 
 
 class ObjectStore(ABC):
-    """Objects by name. Every method blocks, and may be called from any thread.
+    """Objects by name. Every method blocks, and may be called from any thread."""
 
-    Attributes:
-        shown: How the store is called in sentences for the owner; never with credentials.
-    """
-
-    shown: str = ""
+    shown: str = ""  # how the store is called in sentences for the owner; never with credentials
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:

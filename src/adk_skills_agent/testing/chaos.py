@@ -113,17 +113,11 @@ def draw_key(model: str, seed: int | None, user_texts: Sequence[str], answers: i
 
 
 class _History:
-    """A request's history as the chaotic model made it.
-
-    Attributes:
-        right: The contents without wrong calls and their results.
-        row: Wrong answers directly before this request.
-        key: What the draw for this request depends on.
-    """
+    """A request's history as the chaotic model made it."""
 
     def __init__(self, chaotic: ChaoticModel, request: ModelRequest) -> None:
-        self.right: list[JsonObject] = []
-        self.row = 0
+        self.right: list[JsonObject] = []  # the contents without wrong calls and their results
+        self.row = 0  # wrong answers directly before this request
         texts: list[str] = []
         answers, wrong = 0, False
         for of_model, group in groupby(request.contents, lambda content: content.get("role") == "model"):
@@ -138,7 +132,7 @@ class _History:
                 texts += [part["text"] for content in contents for part in content["parts"] if "text" in part]
                 self.row = 0
             self.right += [one for one in contents if not (wrong and (of_model or _is_result(one)))]
-        self.key = draw_key(request.model, request.seed, texts, answers)
+        self.key = draw_key(request.model, request.seed, texts, answers)  # what the draw for this request depends on
 
 
 def _is_said(content: Mapping[str, Any]) -> bool:

@@ -31,38 +31,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSkill:
-    """One activation.
-
-    Attributes:
-        order: Grows with each activation of the agent; the lowest is released first.
-        tokens: Of its instructions when it was loaded; 0 when unknown.
-        digest: Of its instructions when it was loaded; empty when unknown.
-        turn: The turn it was loaded in, for EPHEMERAL ones.
-        tool: The name of the tool that loaded it: an agent may have several toolsets, each with skills of its own.
-            Empty when only google-adk's list has the skill.
-    """
+    """One activation."""
 
     name: str
-    order: int = 0
-    tokens: int = 0
-    digest: str = ""
-    turn: str | None = None
+    order: int = 0  # grows with each activation of the agent; the lowest is released first
+    tokens: int = 0  # of its instructions when it was loaded; 0 when unknown
+    digest: str = ""  # of its instructions when it was loaded; empty when unknown
+    turn: str | None = None  # the turn it was loaded in, for EPHEMERAL ones
+    # The name of the tool that loaded it: an agent may have several toolsets, each with skills of its own. Empty when
+    # only google-adk's list has the skill.
     tool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """The changes that loading a skill made.
+    """The changes that loading a skill made."""
 
-    Attributes:
-        already: It was active before.
-        released: Skills whose turn is over or that the cap released, oldest first.
-        dropped: Skills that the token budget has no room for any more, oldest first.
-    """
-
-    already: bool = False
-    released: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
+    already: bool = False  # it was active before
+    released: tuple[str, ...] = ()  # skills whose turn is over or that the cap released, oldest first
+    dropped: tuple[str, ...] = ()  # skills that the token budget has no room for any more, oldest first
 
 
 def state_key(agent: str) -> str:

@@ -52,17 +52,12 @@ _LEFT_OUT = frozenset({"instructions", "frontmatter", "files", "more_files"})
 
 @dataclass(slots=True)
 class InForce:
-    """The part of one request that is about active skills.
+    """The part of one request that is about active skills."""
 
-    Attributes:
-        texts: By name, in the order of activation.
-        changed: Those whose file is not the one that was loaded.
-        lost: Skills that were active and are not any more, with the reason for the model; empty for one that the model
-            must not know.
-    """
-
-    texts: dict[str, SkillText] = field(default_factory=dict)
-    changed: set[str] = field(default_factory=set)
+    texts: dict[str, SkillText] = field(default_factory=dict)  # by name, in the order of activation
+    changed: set[str] = field(default_factory=set)  # those whose file is not the one that was loaded
+    # skills that were active and are not any more, with the reason for the model; empty for one that the model must not
+    # know
     lost: dict[str, str] = field(default_factory=dict)
 
     def block(self, resource_tool: str, unload_tool: str | None = None) -> str:
@@ -264,28 +259,17 @@ _OWN_TAG = re.compile(r"<(?=\s*/?\s*(?:active_skills|skill_content|skill_resourc
 
 @dataclass(frozen=True, slots=True)
 class SkillText:
-    """An active skill as a model reads it.
-
-    Attributes:
-        body: Its instructions, cut to the budget, state injected.
-        digest: Of the whole instructions as they are in the file.
-        files: ``path`` or ``path: usage``, at most as many as are listed.
-        more_files: How many files are not listed.
-        compatibility: What the author says it needs, or None.
-        whole_chars: Length of the body before it was cut; None when it was not.
-        usages_of: Paths of the scripts whose first lines were read.
-        directory: Where the skill is, as the model's tools see it.
-    """
+    """An active skill as a model reads it."""
 
     name: str
-    body: str
-    digest: str
-    files: tuple[str, ...] = ()
-    more_files: int = 0
-    compatibility: str | None = None
-    whole_chars: int | None = None
-    usages_of: tuple[str, ...] = ()
-    directory: str = str(SKILL_DIR)
+    body: str  # its instructions, cut to the budget, state injected
+    digest: str  # of the whole instructions as they are in the file
+    files: tuple[str, ...] = ()  # ``path`` or ``path: usage``, at most as many as are listed
+    more_files: int = 0  # how many files are not listed
+    compatibility: str | None = None  # what the author says it needs, or None
+    whole_chars: int | None = None  # length of the body before it was cut; None when it was not
+    usages_of: tuple[str, ...] = ()  # paths of the scripts whose first lines were read
+    directory: str = str(SKILL_DIR)  # where the skill is, as the model's tools see it
 
     @property
     def instructions(self) -> str:

@@ -30,15 +30,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The outcome of a user's message.
+    """The outcome of a user's message."""
 
-    Attributes:
-        text: What the model is told of it in this request; empty when nothing was named.
-        activated: The skills that became active just now.
-    """
-
-    text: str = ""
-    activated: tuple[str, ...] = ()
+    text: str = ""  # what the model is told of it in this request; empty when nothing was named
+    activated: tuple[str, ...] = ()  # the skills that became active just now
 
 
 async def activate_mentioned(runtime: SkillRuntime, tool_context: ToolContext) -> Asked:

@@ -36,23 +36,14 @@ MAX_NAMES = 100
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The place where something happened. Unknown fields are empty.
+    """The place where something happened. Unknown fields are empty."""
 
-    Attributes:
-        app: The application's name.
-        user: The user's id.
-        session: The session's id.
-        invocation: The id of the invocation: one question of the user and what it led to.
-        agent: The agent's name.
-        call: The id of the tool call.
-    """
-
-    app: str = ""
-    user: str = ""
-    session: str = ""
-    invocation: str = ""
-    agent: str = ""
-    call: str = ""
+    app: str = ""  # the application's name
+    user: str = ""  # the user's id
+    session: str = ""  # the session's id
+    invocation: str = ""  # the id of the invocation: one question of the user and what it led to
+    agent: str = ""  # the agent's name
+    call: str = ""  # the id of the tool call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

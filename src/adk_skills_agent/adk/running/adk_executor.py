@@ -79,35 +79,23 @@ REPORT = "__ADK_SKILL_GENERATED_FILES__:"
 
 @dataclass(frozen=True, slots=True)
 class GeneratedFile:
-    """A file a script left.
+    """A file a script left."""
 
-    Attributes:
-        path: Relative to where it ran.
-        content: All of it; None where nobody asked for it.
-    """
-
-    path: str
+    path: str  # relative to where it ran
     mime_type: str
     size: int
-    content: bytes | None
+    content: bytes | None  # all of it; None where nobody asked for it
 
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """The report of the program around a script.
+    """The report of the program around a script."""
 
-    Attributes:
-        exit_code: Of the script; None when it was interrupted.
-        timed_out: Whether the program ended it.
-        files: What it left.
-        skipped: Paths of what it left beyond the bounds.
-    """
-
-    exit_code: int | None
-    timed_out: bool
+    exit_code: int | None  # of the script; None when it was interrupted
+    timed_out: bool  # whether the program ended it
     stderr: str
-    files: tuple[GeneratedFile, ...] = ()
-    skipped: tuple[str, ...] = field(default=())
+    files: tuple[GeneratedFile, ...] = ()  # what it left
+    skipped: tuple[str, ...] = field(default=())  # paths of what it left beyond the bounds
 
 
 async def run_in_executor(
@@ -221,23 +209,15 @@ def _source(call: ScriptCall, program: SkillProgram) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SkillProgram:
-    """The program that carries one call into an executor, and how to read what it printed.
+    """The program that carries one call into an executor, and how to read what it printed."""
 
-    Attributes:
-        path: The script, relative to the skill's root.
-        commands: What may run it, best first; Python runs in the program itself.
-        seconds: Its time; None for no limit.
-        watch: Whether the program may end its own process when a Python script takes longer (S0-85).
-        contents: Whether the files that the script leaves come back, and not only their names.
-        nonce: A number used once, so that no script can forge the report.
-    """
-
-    path: str
+    path: str  # the script, relative to the skill's root
     argv: Sequence[str]
-    commands: Sequence[Sequence[str]]
-    seconds: float | None
-    watch: bool = False
-    contents: bool = False
+    commands: Sequence[Sequence[str]]  # what may run it, best first; Python runs in the program itself
+    seconds: float | None  # its time; None for no limit
+    watch: bool = False  # whether the program may end its own process when a Python script takes longer (S0-85)
+    contents: bool = False  # whether the files that the script leaves come back, and not only their names
+    # a number used once, so that no script can forge the report
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @property

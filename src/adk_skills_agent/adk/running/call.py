@@ -36,33 +36,21 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class ScriptCall:
-    """The model's request.
-
-    Attributes:
-        path: The script, relative to the skill's root (``scripts/run.py``).
-        asked: The path as the model wrote it.
-        inputs: Artifacts of the session that it wants to find in the working directory.
-        command: A shell command, google-adk's way to call a script in an environment; None for none.
-        claim: To the session's workspace, for a run in our sandbox.
-        version: The version of the skill that the user approved for this call; empty when nobody had to.
-        hosts: What rules and answers say of hosts; for our sandbox.
-        on_output: Called with output as it arrives; for our sandbox.
-        prepared: What was prepared with the search for the script, or why it cannot run; None when nothing was.
-        packages: Digests of locks whose packages the user approved for this call.
-    """
+    """The model's request."""
 
     skill: KnownSkill
-    path: str
-    asked: str
+    path: str  # the script, relative to the skill's root (``scripts/run.py``)
+    asked: str  # the path as the model wrote it
     arguments: ScriptArguments
-    inputs: tuple[InputFile, ...] = ()
-    command: object = None
-    claim: WorkspaceClaim | None = None
-    version: str = ""
-    hosts: HostRules | None = None
-    on_output: Callable[[str, bytes], None] | None = None
+    inputs: tuple[InputFile, ...] = ()  # artifacts of the session that it wants to find in the working directory
+    command: object = None  # a shell command, google-adk's way to call a script in an environment; None for none
+    claim: WorkspaceClaim | None = None  # to the session's workspace, for a run in our sandbox
+    version: str = ""  # the version of the skill that the user approved for this call; empty when nobody had to
+    hosts: HostRules | None = None  # what rules and answers say of hosts; for our sandbox
+    on_output: Callable[[str, bytes], None] | None = None  # called with output as it arrives; for our sandbox
+    # what was prepared with the search for the script, or why it cannot run; None when nothing was
     prepared: Prepared | SkillsError | None = None
-    packages: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()  # digests of locks whose packages the user approved for this call
 
     def check_version(self) -> None:
         """For a backend that reads the skill's files itself: call it when they are read. Blocks.
@@ -75,23 +63,15 @@ class ScriptCall:
 
 @dataclass(frozen=True, slots=True)
 class ScriptRun:
-    """The outcome of a run.
-
-    Attributes:
-        exit_code: None when nothing reported one.
-        stdout_bytes: Of its output, all.
-        stderr_bytes: Of its messages, all.
-        level: The isolation level, or empty where it is not known.
-        refused: Hosts it tried to reach and might not.
-    """
+    """The outcome of a run."""
 
     answer: dict[str, object]
-    exit_code: int | None = None
-    stdout_bytes: int = 0
-    stderr_bytes: int = 0
+    exit_code: int | None = None  # None when nothing reported one
+    stdout_bytes: int = 0  # of its output, all
+    stderr_bytes: int = 0  # of its messages, all
     files: int = 0
-    level: str = ""
-    refused: tuple[RefusedHost, ...] = ()
+    level: str = ""  # the isolation level, or empty where it is not known
+    refused: tuple[RefusedHost, ...] = ()  # hosts it tried to reach and might not
 
     @property
     def status(self) -> str:
@@ -113,19 +93,13 @@ _MAX_NAME_BYTES = 255  # of one part of a path, on every usual file system
 
 @dataclass(frozen=True, slots=True)
 class SavedOutputs:
-    """The parts of a script's output that are artifacts now.
+    """The parts of a script's output that are artifacts now."""
 
-    Attributes:
-        files: Output path to artifact name.
-        streams: ``stdout`` or ``stderr`` to artifact name.
-        beginnings: Of these, those whose artifact is not the whole stream, to the bytes it has.
-        notes: A sentence for each thing that could not be saved.
-    """
-
-    files: Mapping[str, str] = field(default_factory=dict)
-    streams: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)  # output path to artifact name
+    streams: Mapping[str, str] = field(default_factory=dict)  # ``stdout`` or ``stderr`` to artifact name
+    # of these, those whose artifact is not the whole stream, to the bytes it has
     beginnings: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # a sentence for each thing that could not be saved
 
 
 async def load_inputs(tool_context: ToolContext, names: object) -> tuple[InputFile, ...]:

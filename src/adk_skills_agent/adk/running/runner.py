@@ -67,15 +67,11 @@ Run = Callable[["SkillRuntime", "ToolContext", ScriptCall], Awaitable[ScriptRun]
 
 @dataclass(frozen=True, slots=True)
 class ScriptBackend:
-    """One place and manner to run scripts: our sandbox, an executor, an environment.
+    """One place and manner to run scripts: our sandbox, an executor, an environment."""
 
-    Attributes:
-        name: For the events: ``sandbox``, or the class of the executor or environment.
-        own: Our sandbox, when this is it: its calls are prepared together with the search for the script.
-    """
-
-    name: str
+    name: str  # for the events: ``sandbox``, or the class of the executor or environment
     run: Run
+    # our sandbox, when this is it: its calls are prepared together with the search for the script
     own: OwnSandbox | None = None
 
     def claim(
@@ -87,17 +83,12 @@ class ScriptBackend:
 
 @dataclass(frozen=True, slots=True)
 class OwnSandbox:
-    """A sandbox of ours with its settings.
-
-    Attributes:
-        env: Variables the executor grants, over the toolset's.
-        on_output: Called with output as it arrives.
-    """
+    """A sandbox of ours with its settings."""
 
     sandbox: Sandbox
     settings: RunSettings
-    env: Mapping[str, EnvValue] = field(default_factory=dict)
-    on_output: Callable[[str, bytes], None] | None = None
+    env: Mapping[str, EnvValue] = field(default_factory=dict)  # variables the executor grants, over the toolset's
+    on_output: Callable[[str, bytes], None] | None = None  # called with output as it arrives
 
     async def run(self, runtime: SkillRuntime, tool_context: ToolContext, call: ScriptCall) -> ScriptRun:
         """Run a script in the session's workspace; what it leaves there becomes artifacts.

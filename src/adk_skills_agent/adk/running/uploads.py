@@ -65,31 +65,20 @@ _TYPES = mimetypes.MimeTypes()  # Python's own table: the machine's would make n
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One file of the user.
+    """One file of the user."""
 
-    Attributes:
-        path: Where it is in the workspace, or what it was called when it was not copied.
-        problem: Why it was not copied, or empty.
-        digest: The sha256 of its bytes.
-    """
-
-    path: str
+    path: str  # where it is in the workspace, or what it was called when it was not copied
     size: int
-    problem: str = ""
-    digest: bytes = b""
+    problem: str = ""  # why it was not copied, or empty
+    digest: bytes = b""  # the sha256 of its bytes
 
 
 @dataclass(slots=True)
 class _Session:
-    """The uploads that one workspace has.
+    """The uploads that one workspace has."""
 
-    Attributes:
-        folder: The workspace; another one has nothing yet.
-        uploads: By where each came from.
-    """
-
-    folder: Path | None = None
-    uploads: dict[str, Upload] = field(default_factory=dict)
+    folder: Path | None = None  # the workspace; another one has nothing yet
+    uploads: dict[str, Upload] = field(default_factory=dict)  # by where each came from
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,28 +53,19 @@ _JOINED_LINE = re.compile(r"(?<!\s)\\\n")
 
 @dataclass(slots=True)
 class CommandLine:
-    """The parts of a command line.
-
-    Attributes:
-        doubts: Why it cannot be known what it does, one reason each.
-        hides: Texts in it that are only data so far and have a substitution: ``'$(git push)'``.
-        read: Texts in it that were read as lines, so that what they hide was found.
-        evaluates: Whether bash may take a variable of it, or a text, for what has to be evaluated: ``$((x))``.
-        values: The names that the value of each variable is made of.
-        unknown: Variables that may hold a text of a command: output, a line that was read, ``k='$'``.
-        evaluated: Variables whose text bash evaluates; :data:`_EVERY` stands for all.
-        has_functions: Whether it defines functions, whose arguments are ``$1``.
-    """
+    """The parts of a command line."""
 
     commands: list[tuple[Word, ...]] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)  # why it cannot be known what it does, one reason each
+    # texts in it that are only data so far and have a substitution: ``'$(git push)'``
     hides: set[str] = field(default_factory=set)
-    read: set[str] = field(default_factory=set)
-    evaluates: bool = False
-    values: dict[str, set[str]] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)  # texts in it that were read as lines, so that what they hide was found
+    evaluates: bool = False  # whether bash may evaluate a variable or a text of it: ``$((x))``
+    values: dict[str, set[str]] = field(default_factory=dict)  # the names that the value of each variable is made of
+    # variables that may hold a text of a command: output, a line that was read, ``k='$'``
     unknown: set[str] = field(default_factory=set)
-    evaluated: set[str] = field(default_factory=set)
-    has_functions: bool = False
+    evaluated: set[str] = field(default_factory=set)  # variables whose text bash evaluates, or ``_EVERY``
+    has_functions: bool = False  # whether it defines functions, whose arguments are ``$1``
 
     def add(self, inner: CommandLine) -> None:
         """Take what a shell in this line reads as a part of it."""

@@ -17,29 +17,17 @@ OTHER_STARTERS = frozenset(_STARTING.split())
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """The command-line form of a program that starts another.
+    """The command-line form of a program that starts another."""
 
-    Attributes:
-        alone: Options without a value.
-        with_value: Options with one.
-        lines: Options whose value a shell reads.
-        asks: Options with which it starts nothing.
-        before: Words of its own before the command.
-        assignments: Whether ``NAME=value`` may stand before the command.
-        adds: Whether it adds arguments of its own.
-        is_line: Whether a single argument is read by a shell.
-        opens_shell: Whether it starts a shell where it is given no command.
-    """
-
-    alone: frozenset[str] = frozenset()
-    with_value: frozenset[str] = frozenset()
-    lines: frozenset[str] = frozenset()
-    asks: frozenset[str] = frozenset()
-    before: int = 0
-    assignments: bool = False
-    adds: bool = False
-    is_line: bool = False
-    opens_shell: bool = False
+    alone: frozenset[str] = frozenset()  # options without a value
+    with_value: frozenset[str] = frozenset()  # options with one
+    lines: frozenset[str] = frozenset()  # options whose value a shell reads
+    asks: frozenset[str] = frozenset()  # options with which it starts nothing
+    before: int = 0  # words of its own before the command
+    assignments: bool = False  # whether ``NAME=value`` may stand before the command
+    adds: bool = False  # whether it adds arguments of its own
+    is_line: bool = False  # whether a single argument is read by a shell
+    opens_shell: bool = False  # whether it starts a shell where it is given no command
 
 
 def _options(text: str) -> frozenset[str]:

@@ -21,15 +21,10 @@ AS_BLANKS = str.maketrans({SPACE: " ", LINE_END: " ", TAB: " "})
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a command.
+    """A word of a command."""
 
-    Attributes:
-        text: What the shell makes of it; :data:`ANY` stands for what is not known before the run.
-        single: Whether it is one word for sure, because it is in quotes.
-    """
-
-    text: str
-    single: bool = False
+    text: str  # what the shell makes of it; :data:`ANY` stands for what is not known before the run
+    single: bool = False  # whether it is one word for sure, because it is in quotes
 
     @property
     def known(self) -> bool:

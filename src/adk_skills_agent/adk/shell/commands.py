@@ -119,28 +119,17 @@ def shell_of(value: object) -> ShellSettings | None:
 
 @dataclass(frozen=True, slots=True)
 class ShellCall:
-    """A command that is to be run.
-
-    Attributes:
-        seconds: Its time; None for no limit.
-        skill: The skill whose variables it gets; empty for those of everybody only.
-        skills: The active skills, mounted at ``/skills``.
-        versions: Of those the user had to approve, what was approved.
-        environment: The packages of ``skill``; None for those of the agent's Python.
-        notes: What the model has to know of packages that are not there.
-        hosts: What the owner's rules and the user's answers say of hosts.
-        on_output: Called with output as it arrives, besides the toolset's.
-    """
+    """A command that is to be run."""
 
     command: str
-    seconds: float | None
-    skill: str = ""
-    skills: Sequence[MountedSkill] = ()
-    versions: dict[str, str] | None = None
-    environment: Environment | None = None
-    notes: tuple[str, ...] = ()
-    hosts: HostRules = NO_HOST_RULES
-    on_output: Callable[[str, bytes], None] | None = None
+    seconds: float | None  # its time; None for no limit
+    skill: str = ""  # the skill whose variables it gets; empty for those of everybody only
+    skills: Sequence[MountedSkill] = ()  # the active skills, mounted at ``/skills``
+    versions: dict[str, str] | None = None  # of those the user had to approve, what was approved
+    environment: Environment | None = None  # the packages of ``skill``; None for those of the agent's Python
+    notes: tuple[str, ...] = ()  # what the model has to know of packages that are not there
+    hosts: HostRules = NO_HOST_RULES  # what the owner's rules and the user's answers say of hosts
+    on_output: Callable[[str, bytes], None] | None = None  # called with output as it arrives, besides the toolset's
 
 
 def checked_command(command: str) -> str:

@@ -64,17 +64,12 @@ class ShellFiles(ABC):
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceFiles(ShellFiles):
-    """Files for the sandbox of this package: folders of this machine that runs copy in and bring back.
-
-    Attributes:
-        policy: Its sizes bound what is read and written.
-        skill: Whose workspace it is where each skill has its own; empty for the session's.
-    """
+    """Files for the sandbox of this package: folders of this machine that runs copy in and bring back."""
 
     runtime: SkillRuntime
     context: ToolContext
-    policy: SandboxPolicy
-    skill: str = ""
+    policy: SandboxPolicy  # its sizes bound what is read and written
+    skill: str = ""  # whose workspace it is where each skill has its own; empty for the session's
 
     async def read(self, path: str) -> bytes:
         """See :meth:`ShellFiles.read`."""

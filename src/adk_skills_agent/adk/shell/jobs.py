@@ -52,35 +52,23 @@ Stamp = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One background job.
+    """One background job."""
 
-    Attributes:
-        name: What the model calls it: ``job-1``.
-        started: By ``time.monotonic()``.
-        answer: Of its end, for the model; None while it runs.
-        ended: By ``time.monotonic()``; None while it runs.
-        left_out: Bytes of its output that were not kept.
-        owner: Whose end ends it.
-        outcome: What happened, until the model hears of the end and its files become artifacts.
-        refused: Hosts it was refused.
-        skill: Whose variables it had.
-        run: The id of its events.
-    """
-
-    name: str
+    name: str  # what the model calls it: ``job-1``
     command: str
     most_bytes: int
-    started: float = field(default_factory=time.monotonic)
-    answer: dict[str, object] | None = None
-    ended: float | None = None
-    left_out: int = 0
+    started: float = field(default_factory=time.monotonic)  # by ``time.monotonic()``
+    answer: dict[str, object] | None = None  # of its end, for the model; None while it runs
+    ended: float | None = None  # by ``time.monotonic()``; None while it runs
+    left_out: int = 0  # bytes of its output that were not kept
     stopped: bool = False
-    owner: object = None
+    owner: object = None  # whose end ends it
     user: str = ""
+    # what happened, until the model hears of the end and its files become artifacts
     outcome: ScriptOutcome | None = None
-    refused: tuple[RefusedHost, ...] = ()
-    skill: str = ""
-    run: str = ""
+    refused: tuple[RefusedHost, ...] = ()  # hosts it was refused
+    skill: str = ""  # whose variables it had
+    run: str = ""  # the id of its events
     _waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = field(default_factory=list)
     _text: list[str] = field(default_factory=list)
     kept: int = 0

@@ -28,21 +28,13 @@ _BYTE_ORDER_MARKS = ((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """A file that was read.
+    """A file that was read."""
 
-    Attributes:
-        path: Relative to the skill.
-        size: Of the whole file, in bytes.
-        mime_type: Its type, from its name or its first bytes.
-        data: Its first bytes, :data:`MAX_TEXT_BYTES` at most.
-        text: The same as text; None if the content is not text.
-    """
-
-    path: str
-    size: int
-    mime_type: str
-    data: bytes
-    text: str | None
+    path: str  # relative to the skill
+    size: int  # of the whole file, in bytes
+    mime_type: str  # its type, from its name or its first bytes
+    data: bytes  # its first bytes, :data:`MAX_TEXT_BYTES` at most
+    text: str | None  # the same as text; None if the content is not text
 
 
 def read_content(skill: KnownSkill, path: str) -> FileContent:

@@ -69,17 +69,12 @@ _ARGS = (
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The facts about a call, collected in one visit to a thread.
-
-    Attributes:
-        version: Of the skill, for the events; empty when nobody wants to know.
-        prepared: For our sandbox, when nobody has to be asked first.
-    """
+    """The facts about a call, collected in one visit to a thread."""
 
     path: str
     decision: Decision
-    version: str = ""
-    prepared: Prepared | SkillsError | None = None
+    version: str = ""  # of the skill, for the events; empty when nobody wants to know
+    prepared: Prepared | SkillsError | None = None  # for our sandbox, when nobody has to be asked first
 
 
 class RunSkillScriptTool(ToolsetTool):

@@ -40,39 +40,24 @@ _NOT_MADE = "not known: "
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attack and how it went.
-
-    Attributes:
-        contained: Whether it was made and the host saw nothing of it.
-        how: What the host saw, or why it is not known that the attempt was made.
-        mechanism: Who contained it, from the isolation report.
-    """
+    """One attack and how it went."""
 
     what: str
-    contained: bool
-    how: str
-    mechanism: str
+    contained: bool  # whether it was made and the host saw nothing of it
+    how: str  # what the host saw, or why it is not known that the attempt was made
+    mechanism: str  # who contained it, from the isolation report
 
 
 @dataclass(frozen=True, slots=True)
 class Bait:
-    """The targets of the hostile skill.
+    """The targets of the hostile skill."""
 
-    Attributes:
-        folder: On the host, with a key in it, open to everybody: only the sandbox keeps the script away.
-        listener: Where it may phone.
-        mark: In the arguments of the daemon it leaves.
-        skill: The skill's own folder.
-        held: What the skill's folder held before anything ran, with its digest.
-        system_file: Whether the file it wants to put into the system was there before.
-    """
-
-    folder: Path
-    listener: socket.socket
-    mark: str
-    skill: Path
-    held: object
-    system_file: bool
+    folder: Path  # on the host, with a key in it, open to everybody: only the sandbox keeps the script away
+    listener: socket.socket  # where it may phone
+    mark: str  # in the arguments of the daemon it leaves
+    skill: Path  # the skill's own folder
+    held: object  # what the skill's folder held before anything ran, with its digest
+    system_file: bool  # whether the file it wants to put into the system was there before
 
     @property
     def canary(self) -> str:
@@ -96,17 +81,11 @@ class Bait:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The facts about the scripts' runs.
+    """The facts about the scripts' runs."""
 
-    Attributes:
-        results: Script to what the model got.
-        processes: Script to the most processes the host had for it at once.
-        daemon: Whether the host saw the daemon alive, while its script ran.
-    """
-
-    results: Mapping[str, Mapping[str, Any]]
-    processes: Mapping[str, int]
-    daemon: bool = False
+    results: Mapping[str, Mapping[str, Any]]  # script to what the model got
+    processes: Mapping[str, int]  # script to the most processes the host had for it at once
+    daemon: bool = False  # whether the host saw the daemon alive, while its script ran
 
     def said(self, script: str) -> str:
         """The output of a script, as far as the model got it."""
@@ -283,15 +262,11 @@ class HostWatch:
     """Counts this process's living descendants, and looks for a mark in their arguments, fifty times a second.
 
     Linux only. Every process of a sandbox descends from the agent, whatever session or namespace it made itself.
-
-    Attributes:
-        most: The most descendants at one moment beyond those at the start.
-        marked: Whether one with the mark was seen.
     """
 
     def __init__(self, mark: str) -> None:
-        self.most = 0
-        self.marked = False
+        self.most = 0  # the most descendants at one moment beyond those at the start
+        self.marked = False  # whether one with the mark was seen
         self._mark = mark.encode()
         self._ended = threading.Event()
         self._before = len(_descendants())

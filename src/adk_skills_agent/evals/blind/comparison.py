@@ -26,38 +26,24 @@ _NO_SCORES: Mapping[str, Mapping[str, float]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """What one answer says.
-
-    Attributes:
-        order: Which output stood first: ``AB`` or ``BA``.
-        winner: ``A``, ``B`` or ``TIE``.
-        reasons: The judge's; they call the outputs ``output A`` and ``output B``.
-        scores: By output and criterion, 1 to 5.
-    """
+    """What one answer says."""
 
     sample: int
-    order: str
-    winner: str
-    reasons: str
-    scores: Mapping[str, Mapping[str, int]]
+    order: str  # which output stood first: ``AB`` or ``BA``
+    winner: str  # ``A``, ``B`` or ``TIE``
+    reasons: str  # the judge's; they call the outputs ``output A`` and ``output B``
+    scores: Mapping[str, Mapping[str, int]]  # by output and criterion, 1 to 5
 
 
 @dataclass(frozen=True, slots=True)
 class BlindVerdict:
-    """What all answers say together.
+    """What all answers say together."""
 
-    Attributes:
-        winner: ``A``, ``B`` or ``TIE``: what most samples say; a sample says what both of its orders say, else a tie.
-        agreement: The share of samples that say so, 0 to 1.
-        flips: Samples whose two orders named different winners: the judge preferred a place.
-        reasons: Of the first vote for the winner.
-        scores: Mean by output and criterion, 1 to 5; empty when nobody was asked.
-    """
-
-    winner: str
-    agreement: float
-    flips: int = 0
-    reasons: str = ""
+    winner: str  # ``A``, ``B`` or ``TIE``: what most samples say; a sample says what both of its orders say, else a tie
+    agreement: float  # the share of samples that say so, 0 to 1
+    flips: int = 0  # samples whose two orders named different winners: the judge preferred a place
+    reasons: str = ""  # of the first vote for the winner
+    # mean by output and criterion, 1 to 5; empty when nobody was asked
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: _NO_SCORES)
     votes: tuple[Vote, ...] = ()
 

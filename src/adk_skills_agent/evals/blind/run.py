@@ -39,15 +39,11 @@ from adk_skills_agent.evals.trace import Trace, Usage
 
 @dataclass(slots=True)
 class BlindState:
-    """Comparisons as they go on.
-
-    Attributes:
-        not_compared: Pairs of which a trial has no result.
-    """
+    """Comparisons as they go on."""
 
     planned: int
     results: dict[PairKey, Compared] = field(default_factory=dict)
-    not_compared: list[PairKey] = field(default_factory=list)
+    not_compared: list[PairKey] = field(default_factory=list)  # pairs of which a trial has no result
     running: int = 0
     stopped: Stopped | None = None
     last_error: str = ""
@@ -210,31 +206,21 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One comparison.
-
-    Attributes:
-        seed: What drew which of them is A.
-        fingerprint: Of both outputs, the task and the judge.
-        winner: ``A``, ``B`` or ``TIE``; empty when the judge gave no verdict.
-        flips: Samples whose two orders named different winners.
-        samples: How many samples there were; 0 when the outputs are the same and nobody was asked.
-        reasons: The judge's; they call the outputs ``output A`` and ``output B``.
-        names_skill: ``A`` or ``B`` when only that output names a skill of the case: the judge could tell whose it is.
-        cost_usd: The judge's; None when the price is not known.
-    """
+    """One comparison."""
 
     key: PairKey
-    seed: int
-    fingerprint: str
-    winner: str
+    seed: int  # what drew which of them is A
+    fingerprint: str  # of both outputs, the task and the judge
+    winner: str  # ``A``, ``B`` or ``TIE``; empty when the judge gave no verdict
     agreement: float
-    flips: int = 0
-    samples: int = 0
-    reasons: str = ""
+    flips: int = 0  # samples whose two orders named different winners
+    samples: int = 0  # how many samples there were; 0 when the outputs are the same and nobody was asked
+    reasons: str = ""  # the judge's; they call the outputs ``output A`` and ``output B``
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: _NOTHING)
+    # ``A`` or ``B`` when only that output names a skill of the case: the judge could tell whose it is
     names_skill: str = ""
     usage: Usage = field(default_factory=Usage)
-    cost_usd: float | None = None
+    cost_usd: float | None = None  # the judge's; None when the price is not known
     error: str = ""
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from adk_skills_agent.errors import EvalFileError
 from adk_skills_agent.evals.cases import EvalCase, EvalFile
-from adk_skills_agent.evals.formats import agentskills, google_adk, trigger_queries, yaml_file
+from adk_skills_agent.evals.formats import agentskills, google_adk, yaml_file
 from adk_skills_agent.evals.formats.located import (
     MAX_BYTES,
     FieldReader,
@@ -22,23 +22,21 @@ from adk_skills_agent.evals.judge import lint_rubrics
 
 @dataclass(frozen=True, slots=True)
 class EvalFormat:
-    """A kind of file.
-
-    Attributes:
-        fits: Whether a document is of this kind, by its form alone.
-        read: Its cases; what is wrong goes to the reader. The last argument is the skill they are about, when the user
-            names one.
-    """
+    """A kind of file."""
 
     name: str
-    fits: Callable[[Node], bool]
+    fits: Callable[[Node], bool]  # whether a document is of this kind, by its form alone
+    # Its cases; what is wrong goes to the reader. The last argument is the skill they are about, when the user names
+    # one.
     read: Callable[[FieldReader, Node, str | None], list[EvalCase]]
 
 
 FORMATS = (
     EvalFormat("google-adk EvalSet (a mapping with eval_cases)", google_adk.fits, google_adk.read),
-    EvalFormat("agentskills evals.json (a mapping with evals)", agentskills.fits, agentskills.read),
-    EvalFormat("trigger queries (a list of query and should_trigger)", trigger_queries.fits, trigger_queries.read),
+    EvalFormat("agentskills evals.json (a mapping with evals)", agentskills.is_evals, agentskills.read_evals),
+    EvalFormat(
+        "trigger queries (a list of query and should_trigger)", agentskills.is_queries, agentskills.read_queries
+    ),
     EvalFormat("our YAML (a mapping with cases)", yaml_file.fits, yaml_file.read),
 )
 """Every kind that is read; the first that fits counts. To add one, write a module with ``fits`` and ``read``."""

@@ -15,15 +15,11 @@ NONE = ""
 
 @dataclass(frozen=True, slots=True)
 class Triggering:
-    """What one conversation showed.
-
-    Attributes:
-        watched: Only these skills count; empty: every skill.
-    """
+    """What one conversation showed."""
 
     expected: tuple[str, ...]
     loaded: tuple[str, ...]
-    watched: tuple[str, ...] = ()
+    watched: tuple[str, ...] = ()  # only these skills count; empty: every skill
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +51,12 @@ class SkillCounts:
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """Triggering over many conversations.
-
-    Attributes:
-        matrix: How often the first was expected and the second loaded; ``""`` is no skill. A conversation that needed
-            none and loaded none is in ``("", "")``.
-    """
+    """Triggering over many conversations."""
 
     skills: Mapping[str, SkillCounts]
     total: SkillCounts
+    # How often the first was expected and the second loaded; ``""`` is no skill. A conversation that needed none and
+    # loaded none is in ``("", "")``.
     matrix: Mapping[tuple[str, str], int]
 
     @property

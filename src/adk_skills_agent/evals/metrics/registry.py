@@ -149,21 +149,15 @@ JUDGED = "instruction_adherence_score"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric.
-
-    Attributes:
-        applies: Whether a case gives it something to compare with.
-        score: How a trace is scored; None for the judged one.
-        outcome: Whether it looks at what came out and not at the way there, so that an agent without the skill can
-            reach it too.
-    """
+    """A metric."""
 
     name: str
     about: str
-    applies: Callable[[Expectation], bool]
-    score: Callable[[Trace, Expectation, Options], Score] | None
+    applies: Callable[[Expectation], bool]  # whether a case gives it something to compare with
+    score: Callable[[Trace, Expectation, Options], Score] | None  # how a trace is scored; None for the judged one
     settings: Mapping[str, Reader] = field(default_factory=dict)
     threshold: float = 1.0
+    # whether it looks at what came out and not at the way there, so that an agent without the skill can reach it too
     outcome: bool = False
 
 

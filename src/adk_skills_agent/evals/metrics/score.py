@@ -23,16 +23,12 @@ _NO_FIGURES: Mapping[str, float] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class RubricScore:
-    """What the judge said of one rubric.
-
-    Attributes:
-        agreement: The share of samples that said the same, 0.5 to 1.
-    """
+    """What the judge said of one rubric."""
 
     id: str
     met: bool
     rationale: str = ""
-    agreement: float = 1.0
+    agreement: float = 1.0  # the share of samples that said the same, 0.5 to 1
     samples: int = 1
 
     def to_json(self) -> dict[str, Any]:
@@ -42,18 +38,12 @@ class RubricScore:
 
 @dataclass(frozen=True, slots=True)
 class TurnScore:
-    """The score of one turn.
+    """The score of one turn."""
 
-    Attributes:
-        value: From 0 to 1; None when the turn has nothing to score.
-        detail: What was missing, as a sentence; empty when nothing was.
-        judge_usage: Tokens that it took; None when no judge was asked.
-    """
-
-    value: float | None
-    detail: str = ""
+    value: float | None  # from 0 to 1; None when the turn has nothing to score
+    detail: str = ""  # what was missing, as a sentence; empty when nothing was
     rubrics: tuple[RubricScore, ...] = ()
-    judge_usage: Usage | None = None
+    judge_usage: Usage | None = None  # tokens that it took; None when no judge was asked
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -62,17 +52,12 @@ class TurnScore:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of one conversation.
+    """The score of one conversation."""
 
-    Attributes:
-        value: From 0 to 1; None when the metric has nothing to say: there is nothing to compare with.
-        passed: Whether the value reaches the threshold; None when there is no value.
-        figures: Further numbers by name, such as ``precision``.
-    """
-
-    value: float | None
-    passed: bool | None
+    value: float | None  # from 0 to 1; None when the metric has nothing to say: there is nothing to compare with
+    passed: bool | None  # whether the value reaches the threshold; None when there is no value
     per_turn: tuple[TurnScore, ...] = ()
+    # further numbers by name, such as ``precision``
     figures: Mapping[str, float] = field(default_factory=lambda: _NO_FIGURES)
 
     @property
@@ -140,17 +125,12 @@ def paired(actual: Trace, expected: Trace) -> list[tuple[Turn, Turn]]:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a case expects.
+    """What a case expects."""
 
-    Attributes:
-        trace: The calls and the reference of each turn; None when nothing is known of the turns (a simulated user).
-        skills: The skills to be loaded, perhaps none; None when the case does not say.
-        watched: The only skills that count for triggering; empty: every skill.
-    """
-
+    # the calls and the reference of each turn; None when nothing is known of the turns (a simulated user)
     trace: Trace | None = None
-    skills: tuple[str, ...] | None = None
-    watched: tuple[str, ...] = ()
+    skills: tuple[str, ...] | None = None  # the skills to be loaded, perhaps none; None when the case does not say
+    watched: tuple[str, ...] = ()  # the only skills that count for triggering; empty: every skill
     files: tuple[ExpectedFile, ...] = ()
     rubrics: tuple[tuple[Rubric, ...], ...] = ()
 

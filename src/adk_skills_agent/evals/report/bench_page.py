@@ -34,18 +34,13 @@ _MOST_ERRORS = 200
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """A page that was written.
-
-    Attributes:
-        figures: By arm and domain, and the lift, as ``adk-skills bench --json`` has them.
-        notes: What is not in it, one sentence each.
-    """
+    """A page that was written."""
 
     path: Path
     size: int
     results: tuple[BenchResult, ...]
-    figures: Mapping[str, Any]
-    notes: tuple[str, ...]
+    figures: Mapping[str, Any]  # by arm and domain, and the lift, as ``adk-skills bench --json`` has them
+    notes: tuple[str, ...]  # what is not in it, one sentence each
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""

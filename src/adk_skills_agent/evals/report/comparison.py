@@ -13,38 +13,27 @@ from adk_skills_agent.evals.summary import CaseInArm, Summary
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A case in one arm, then and now.
-
-    Attributes:
-        low: Lower end of the 95 % interval of the difference; None when the runs of each side all ended alike.
-        tokens: Mean tokens then and now.
-        seconds: Mean seconds then and now.
-    """
+    """A case in one arm, then and now."""
 
     case: str
     arm: str
     before: float
     after: float
+    # lower end of the 95 % interval of the difference; None when the runs of each side all ended alike
     low: float | None
     high: float | None
-    tokens: tuple[float, float]
-    seconds: tuple[float, float]
+    tokens: tuple[float, float]  # mean tokens then and now
+    seconds: tuple[float, float]  # mean seconds then and now
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs beside each other.
-
-    Attributes:
-        arms: The paired difference of each arm over its cases.
-        only_now: ``case (arm)`` that only this run measured.
-        only_before: Those that only the baseline measured.
-    """
+    """Two runs beside each other."""
 
     changes: tuple[Change, ...]
-    arms: dict[str, Lift]
-    only_now: tuple[str, ...]
-    only_before: tuple[str, ...]
+    arms: dict[str, Lift]  # the paired difference of each arm over its cases
+    only_now: tuple[str, ...]  # ``case (arm)`` that only this run measured
+    only_before: tuple[str, ...]  # those that only the baseline measured
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""

@@ -29,19 +29,13 @@ _LEVEL = 6
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The data of a page.
-
-    Attributes:
-        left_out: Characters left out by that.
-        limit: Characters of the longest text; 0 when none was shortened.
-        without_trace: Trials whose trace had no room at all.
-    """
+    """The data of a page."""
 
     html: str = field(repr=False)
     clipped: int
-    left_out: int
-    limit: int
-    without_trace: int
+    left_out: int  # characters left out by that
+    limit: int  # characters of the longest text; 0 when none was shortened
+    without_trace: int  # trials whose trace had no room at all
 
     @property
     def notes(self) -> list[str]:
@@ -170,22 +164,16 @@ class RepeatedTexts:
 
 
 class TextTable:
-    """Puts texts into the form of the page.
-
-    Attributes:
-        clipped: How many texts were shortened (a shared one counts once).
-        left_out: Characters that are not in the page for it.
-        shared_bytes: About the size of the shared texts in the page, compressed.
-    """
+    """Puts texts into the form of the page."""
 
     def __init__(self, repeated: RepeatedTexts, limit: int) -> None:
         self._repeated = repeated
         self._numbers: dict[bytes, int] = {}
         self.limit = limit
         self.shared: list[Text] = []
-        self.clipped = 0
-        self.left_out = 0
-        self.shared_bytes = 0
+        self.clipped = 0  # how many texts were shortened (a shared one counts once)
+        self.left_out = 0  # characters that are not in the page for it
+        self.shared_bytes = 0  # about the size of the shared texts in the page, compressed
 
     def text(self, text: str) -> Text:
         """The form of one text."""

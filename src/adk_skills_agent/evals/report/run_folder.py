@@ -30,22 +30,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """A run.
-
-    Attributes:
-        results: By trial, in the order of the cases, arms and runs.
-        benchmark: What ``benchmark.json`` holds; empty when the run did not come to its end.
-        notes: What is not in the results, and why; one sentence each.
-        compared: The blind comparisons; none without ``--blind``.
-    """
+    """A run."""
 
     path: Path
-    results: Mapping[Key, TrialResult]
+    results: Mapping[Key, TrialResult]  # by trial, in the order of the cases, arms and runs
     places: Mapping[Key, Place]
     summary: Summary
-    benchmark: Mapping[str, Any]
-    notes: tuple[str, ...]
-    compared: Mapping[PairKey, Compared]
+    benchmark: Mapping[str, Any]  # what ``benchmark.json`` holds; empty when the run did not come to its end
+    notes: tuple[str, ...]  # what is not in the results, and why; one sentence each
+    compared: Mapping[PairKey, Compared]  # the blind comparisons; none without ``--blind``
 
     @property
     def about(self) -> Mapping[str, Any]:

@@ -26,15 +26,10 @@ _NO_SKILLS = "You help with the user's tasks. Say in your final answer what you 
 
 @dataclass(slots=True)
 class Agents:
-    """Makes the agents of a run; those with the same skills share their toolset, which holds no state of a session.
+    """Makes the agents of a run; those with the same skills share their toolset, which holds no state of a session."""
 
-    Attributes:
-        model: Answers; google-adk's object, or None for that of ``base``.
-        base: The user's agent, whose own skill toolsets are taken out; None is a plain agent.
-    """
-
-    model: BaseLlm | None
-    base: LlmAgent | None = None
+    model: BaseLlm | None  # answers; google-adk's object, or None for that of ``base``
+    base: LlmAgent | None = None  # the user's agent, whose own skill toolsets are taken out; None is a plain agent
     policy: SandboxPolicy | str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     _toolsets: dict[tuple[str, tuple[str, ...]], tuple[SkillToolset, Activations]] = field(default_factory=dict)

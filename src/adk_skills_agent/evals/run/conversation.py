@@ -193,11 +193,7 @@ _LONGEST_SECONDS = 120.0
 
 
 class SimulatedUser:
-    """Says what a user of this scenario would say next.
-
-    Attributes:
-        ended: Why the user said no more: ``stop_signal_detected`` (all is done) or ``turn_limit_reached``; else empty.
-    """
+    """Says what a user of this scenario would say next."""
 
     def __init__(self, scenario: Scenario, llm: BaseLlm) -> None:
         config = LlmBackedUserSimulatorConfig.model_validate(dict(scenario.simulator))
@@ -209,6 +205,7 @@ class SimulatedUser:
         # The simulator takes a model's name only and makes the model itself: a model that is there already (with its
         # address, its key and its retries) has no public way in.
         self._simulator._llm = self._llm
+        # why the user said no more: ``stop_signal_detected`` (all is done) or ``turn_limit_reached``; else empty
         self.ended = ""
 
     @property

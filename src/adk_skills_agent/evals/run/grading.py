@@ -18,12 +18,9 @@ from adk_skills_agent.evals.trace import Trace, Usage
 
 @dataclass(slots=True)
 class Grade:
-    """The scores of a trace.
+    """The scores of a trace."""
 
-    Attributes:
-        scores: As in the row: metric, value, passed, threshold, outcome, per_turn, detail.
-    """
-
+    # as in the row: metric, value, passed, threshold, outcome, per_turn, detail
     scores: list[dict[str, Any]] = field(default_factory=list)
     verdicts: list[dict[str, Any]] = field(default_factory=list)
     judge_usage: Usage = field(default_factory=Usage)

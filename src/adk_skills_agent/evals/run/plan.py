@@ -27,18 +27,13 @@ _OF_THE_JUDGE = ("judge", "judge_samples")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One conversation of one case.
-
-    Attributes:
-        criteria: The metrics that are scored, with their criterion (None: the default).
-        fingerprint: Of everything the result depends on and the user may change.
-    """
+    """One conversation of one case."""
 
     case: EvalCase
     arm: Arm
     run: int
-    criteria: Mapping[str, Any]
-    fingerprint: str
+    criteria: Mapping[str, Any]  # the metrics that are scored, with their criterion (None: the default)
+    fingerprint: str  # of everything the result depends on and the user may change
 
     @property
     def key(self) -> Key:
@@ -224,16 +219,11 @@ def unseen(skill: Path, private: Sequence[Path]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One side of the comparison.
+    """One side of the comparison."""
 
-    Attributes:
-        name: ``with_skill``, ``without_skill``, or the name of a version.
-        has_skill: Whether the skill a case is about is among them.
-    """
-
-    name: str
+    name: str  # ``with_skill``, ``without_skill``, or the name of a version
     catalog: CatalogReader
-    has_skill: bool = True
+    has_skill: bool = True  # whether the skill a case is about is among them
     _digests: dict[str, str] = field(default_factory=dict)
 
     def hidden(self, case: EvalCase) -> tuple[str, ...]:

@@ -23,42 +23,32 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """The result of a trial, without its trace.
-
-    Attributes:
-        kind: ``task`` or ``trigger``.
-        passed: Whether every criterion was met; None when nothing was measured.
-        outcome_passed: The same of the criteria that every arm can meet; None without any.
-        outcome: Mean of the scores that every arm can reach.
-        seconds: The agent's.
-        overhead_seconds: Ours: preparing, scoring, writing; without waiting for a judge.
-        cost_usd: The agent's; None when the price is not known.
-        user_cost_usd: Of the model that played the user; None when there was none, or its price is not known.
-        user_ended: Why a simulated user said no more: ``stop_signal_detected`` or ``turn_limit_reached``; else empty.
-        error: ``kind`` and ``message``; empty when there was none.
-    """
+    """The result of a trial, without its trace."""
 
     case: str
     arm: str
     run: int
-    kind: str
+    kind: str  # ``task`` or ``trigger``
     fingerprint: str
-    passed: bool | None
-    outcome_passed: bool | None
+    passed: bool | None  # whether every criterion was met; None when nothing was measured
+    outcome_passed: bool | None  # the same of the criteria that every arm can meet; None without any
     score: float | None
-    outcome: float | None
+    outcome: float | None  # mean of the scores that every arm can reach
     scores: Mapping[str, float | None]
     verdicts: tuple[Mapping[str, Any], ...]
     skills_loaded: tuple[str, ...]
-    seconds: float
-    overhead_seconds: float
+    seconds: float  # the agent's
+    overhead_seconds: float  # ours: preparing, scoring, writing; without waiting for a judge
     usage: Usage
     judge_usage: Usage
-    cost_usd: float | None
+    cost_usd: float | None  # the agent's; None when the price is not known
     judge_cost_usd: float | None
     tool_calls: int
+    # of the model that played the user; None when there was none, or its price is not known
     user_cost_usd: float | None = None
+    # why a simulated user said no more: ``stop_signal_detected`` or ``turn_limit_reached``; else empty
     user_ended: str = ""
+    # ``kind`` and ``message``; empty when there was none
     error: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
     @property

@@ -20,22 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RunState:
-    """A run as it goes on.
-
-    Attributes:
-        results: What is finished, by trial; those of an earlier run too.
-        resumed: How many of them are of an earlier run.
-        ended: How many ended in each arm with which ``passed``.
-        spent: US dollars of every finished trial, as far as prices are known.
-        dearest: The most that one of them cost.
-    """
+    """A run as it goes on."""
 
     planned: int
+    # what is finished, by trial; those of an earlier run too
     results: dict[Key, TrialResult] = field(default_factory=dict)
-    resumed: int = 0
+    resumed: int = 0  # how many of them are of an earlier run
+    # how many ended in each arm with which ``passed``
     ended: Counter[tuple[str, bool | None]] = field(default_factory=Counter)
-    spent: float = 0.0
-    dearest: float = 0.0
+    spent: float = 0.0  # US dollars of every finished trial, as far as prices are known
+    dearest: float = 0.0  # the most that one of them cost
     running: dict[Key, float] = field(default_factory=dict)
     stopped: Stopped | None = None
     last_error: str = ""

@@ -30,29 +30,19 @@ _JUDGE_CACHE = "judge-cache.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class ModelNames:
-    """What the settings of a run are made of: names, no objects, and no secret.
+    """What the settings of a run are made of: names, no objects, and no secret."""
 
-    Attributes:
-        model: A name google-adk knows, ``provider/model``, ``module:attribute`` or ``scripted:FILE``; empty for the
-            agent's own.
-        agent: ``module:attribute``; None for a plain agent.
-        policy: A preset of limits for the scripts.
-        judge: As ``model``; empty for none.
-        timeout: Seconds for a conversation.
-        price: Of the model's tokens, as :func:`~adk_skills_agent.evals.models.read_price` reads it.
-        limits: How fast all of them together may be asked.
-    """
-
+    # a name google-adk knows, ``provider/model``, ``module:attribute`` or ``scripted:FILE``; empty for the agent's own
     model: str
-    agent: str | None = None
-    policy: str | None = None
-    judge: str = ""
+    agent: str | None = None  # ``module:attribute``; None for a plain agent
+    policy: str | None = None  # a preset of limits for the scripts
+    judge: str = ""  # as ``model``; empty for none
     judge_samples: int = 1
-    timeout: float = TIMEOUT_SECONDS
-    price: str | None = None
+    timeout: float = TIMEOUT_SECONDS  # seconds for a conversation
+    price: str | None = None  # of the model's tokens, as :func:`~adk_skills_agent.evals.models.read_price` reads it
     judge_price: str | None = None
     user_price: str | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=Limits)  # how fast all of them together may be asked
 
 
 def settings_of(

@@ -33,17 +33,12 @@ FAILED_KINDS = ("timeout", "agent")
 
 @dataclass(frozen=True, slots=True)
 class TrialSettings:
-    """What all trials of a run share.
-
-    Attributes:
-        timeout: Seconds for a conversation.
-        price: Of the agent's tokens; None when it is not known.
-    """
+    """What all trials of a run share."""
 
     agents: Agents
     judge: Judge | None = None
-    timeout: float = TIMEOUT_SECONDS
-    price: Price | None = None
+    timeout: float = TIMEOUT_SECONDS  # seconds for a conversation
+    price: Price | None = None  # of the agent's tokens; None when it is not known
     judge_price: Price | None = None
     users: Mapping[str, BaseLlm] = field(default_factory=dict)
     user_prices: Mapping[str, Price] = field(default_factory=dict)

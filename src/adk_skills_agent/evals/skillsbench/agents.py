@@ -19,42 +19,29 @@ _LAST_CHARACTERS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What an agent is given besides the task.
+    """What an agent is given besides the task."""
 
-    Attributes:
-        seconds: When they are over, the agent is stopped and what it left is graded.
-        skills: The skills it may discover; None in an arm without.
-        folders: Paths of the environment to host folders that are there while it works.
-    """
-
-    seconds: float
+    seconds: float  # when they are over, the agent is stopped and what it left is graded
     trial: int = 1
     network: bool = True
-    skills: TaskSkills | None = None
-    folders: tuple[tuple[str, Path], ...] = ()
+    skills: TaskSkills | None = None  # the skills it may discover; None in an arm without
+    folders: tuple[tuple[str, Path], ...] = ()  # paths of the environment to host folders that are there while it works
 
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """How an agent's work ended.
-
-    Attributes:
-        error: Kind (``timeout``, ``agent``, ``model`` or ``sandbox``) and sentence; None when all went well.
-        skills_read: Skills whose files a command of its names, besides.
-        scripts_run: Skills of which it ran a script through the tools.
-        heuristic: Whether it used a skill and said something at the end (S0-137); None for an agent without a model.
-        usage: Tokens; empty when there was no model.
-        trace: The conversation as JSON; None when there was none.
-    """
+    """How an agent's work ended."""
 
     seconds: float
+    # kind (``timeout``, ``agent``, ``model`` or ``sandbox``) and sentence; None when all went well
     error: tuple[str, str] | None = None
     skills_loaded: tuple[str, ...] = ()
-    skills_read: tuple[str, ...] = ()
-    scripts_run: tuple[str, ...] = ()
+    skills_read: tuple[str, ...] = ()  # skills whose files a command of its names, besides
+    scripts_run: tuple[str, ...] = ()  # skills of which it ran a script through the tools
+    # whether it used a skill and said something at the end (S0-137); None for an agent without a model
     heuristic: bool | None = None
-    usage: Mapping[str, int] = field(default_factory=dict)
-    trace: Mapping[str, Any] | None = None
+    usage: Mapping[str, int] = field(default_factory=dict)  # tokens; empty when there was no model
+    trace: Mapping[str, Any] | None = None  # the conversation as JSON; None when there was none
 
 
 class BenchAgent(ABC):

@@ -49,21 +49,14 @@ PREPARE_PYTHON = (
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A release to make a root file system from.
+    """A release to make a root file system from."""
 
-    Attributes:
-        image: The name in the Dockerfile.
-        distribution: ``debian`` or ``ubuntu``.
-        python: Whether ``python`` and ``pip`` are commands, as in the images of Python.
-        note: How it differs from the image, one sentence; empty when nothing matters.
-    """
-
-    image: str
-    distribution: str
+    image: str  # the name in the Dockerfile
+    distribution: str  # ``debian`` or ``ubuntu``
     release: str
     packages: tuple[str, ...] = _BASE_PACKAGES
-    python: bool = False
-    note: str = ""
+    python: bool = False  # whether ``python`` and ``pip`` are commands, as in the images of Python
+    note: str = ""  # how it differs from the image, one sentence; empty when nothing matters
 
     @property
     def mirror(self) -> str:

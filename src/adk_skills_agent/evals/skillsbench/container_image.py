@@ -226,20 +226,14 @@ _LAST_LINES = 40
 
 @dataclass(frozen=True, slots=True)
 class EngineBuild:
-    """What to build.
+    """What to build."""
 
-    Attributes:
-        what: For messages: the task, or the base.
-        context: A tar with ``DOCKERFILE`` in it, at its start.
-        nocache: Whether the engine's layers of earlier builds do not count.
-    """
-
-    what: str
+    what: str  # for messages: the task, or the base
     tag: str
-    context: IO[bytes]
+    context: IO[bytes]  # a tar with ``DOCKERFILE`` in it, at its start
     seconds: float
     labels: Mapping[str, str]
-    nocache: bool = False
+    nocache: bool = False  # whether the engine's layers of earlier builds do not count
 
 
 def build(client: Any, build: EngineBuild, options: EngineOptions, say: Callable[[str], None]) -> Any:

@@ -47,21 +47,13 @@ class Heredoc:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction.
+    """One instruction."""
 
-    Attributes:
-        keyword: In capitals, e.g. ``RUN``.
-        value: What follows, in one line, without flags.
-        line: 1-based line it begins at.
-        last_line: 1-based line it ends at, here-documents included.
-        flags: ``--name=value``; an empty value for ``--name``.
-    """
-
-    keyword: str
-    value: str
-    line: int
-    last_line: int
-    flags: Mapping[str, str] = field(default_factory=dict)
+    keyword: str  # In capitals, e.g. ``RUN``.
+    value: str  # what follows, in one line, without flags
+    line: int  # 1-based line it begins at
+    last_line: int  # 1-based line it ends at, here-documents included
+    flags: Mapping[str, str] = field(default_factory=dict)  # ``--name=value``; an empty value for ``--name``
     heredocs: tuple[Heredoc, ...] = ()
 
     @property
@@ -274,16 +266,11 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Something that is copied.
-
-    Attributes:
-        folder: Whether it is a folder, whose contents are copied.
-        without: Top-level names of the folder that are left out.
-    """
+    """Something that is copied."""
 
     path: Path
-    folder: bool
-    without: frozenset[str] = frozenset()
+    folder: bool  # whether it is a folder, whose contents are copied
+    without: frozenset[str] = frozenset()  # top-level names of the folder that are left out
 
     def entries(self) -> Iterator[tuple[Path, str]]:
         """Each file, folder and link: its path and its name in the image, folders before what is in them, sorted."""

@@ -17,21 +17,17 @@ _MAX_CERTIFICATES_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Settings of container mode.
+    """Settings of container mode."""
 
-    Attributes:
-        base_images: Image of a Dockerfile's FROM to the one that is taken instead, e.g. of a mirror.
-        packages: Folder for the bases that are made of Debian's and Ubuntu's packages, as local mode makes them; None
-            takes them from the engine and its registries.
-        build_network: The engine's network for builds, e.g. ``host``; None leaves it to the engine.
-        build_arguments: Of every build. The proxies among them are also given to commands that have a network.
-        certificates: A bundle that builds and commands with a network trust; None leaves it to the image.
-    """
-
+    # Image of a Dockerfile's FROM to the one that is taken instead, e.g. of a mirror.
     base_images: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # folder for the bases that are made of Debian's and Ubuntu's packages, as local mode makes them; None takes them
+    # from the engine and its registries
     packages: Path | None = None
-    build_network: str | None = None
+    build_network: str | None = None  # The engine's network for builds, e.g. ``host``; None leaves it to the engine.
+    # Of every build. The proxies among them are also given to commands that have a network.
     build_arguments: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # a bundle that builds and commands with a network trust; None leaves it to the image
     certificates: str | None = None
 
     @property

@@ -40,15 +40,10 @@ class MissingSource(BuildError):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What one command in an environment did.
+    """What one command in an environment did."""
 
-    Attributes:
-        exit_code: None when a signal ended it, which a limit of the run does.
-        output: Standard output and error, mixed as they came; start and end of a long one.
-    """
-
-    exit_code: int | None
-    output: bytes
+    exit_code: int | None  # None when a signal ended it, which a limit of the run does
+    output: bytes  # standard output and error, mixed as they came; start and end of a long one
     timed_out: bool = False
     truncated: bool = False
     seconds: float = 0.0
@@ -61,17 +56,13 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What is there beside the task's own files while a command runs.
-
-    Attributes:
-        folders: Path in the environment to a host folder, of which it gets a fresh, writable copy each time it is named
-            anew: neither what was there before nor the original is touched.
-        env: Variables, over those of the image.
-    """
+    """What is there beside the task's own files while a command runs."""
 
     network: bool = False
+    # path in the environment to a host folder, of which it gets a fresh, writable copy each time it is named anew:
+    # neither what was there before nor the original is touched
     folders: tuple[tuple[str, Path], ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
+    env: tuple[tuple[str, str], ...] = ()  # variables, over those of the image
 
 
 class TaskEnvironment(ABC):
@@ -124,22 +115,15 @@ class TaskEnvironment(ABC):
 
 @dataclass(frozen=True, slots=True)
 class BuiltImage:
-    """A task's environment, built.
-
-    Attributes:
-        seconds: How long building it took, or finding it.
-        notes: What differs from the Dockerfile, one sentence each, e.g. another base.
-        handle: What the mode needs to start it.
-        cached: Whether all of it was there already, and nothing was built.
-    """
+    """A task's environment, built."""
 
     name: str
     env: Mapping[str, str]
     workdir: str
-    seconds: float
-    notes: tuple[str, ...]
-    handle: object
-    cached: bool = False
+    seconds: float  # how long building it took, or finding it
+    notes: tuple[str, ...]  # What differs from the Dockerfile, one sentence each, e.g. another base.
+    handle: object  # what the mode needs to start it
+    cached: bool = False  # whether all of it was there already, and nothing was built
 
 
 class TaskSandbox(ABC):
@@ -190,17 +174,12 @@ RETRIES = 2
 
 @dataclass(slots=True)
 class Images:
-    """Builds on demand.
-
-    Attributes:
-        rebuild: Whether to build anew what was built by an earlier run.
-        prune_interval: Prune after so many builds; 0 never.
-    """
+    """Builds on demand."""
 
     sandbox: TaskSandbox
     counts: BuildCounts
-    rebuild: bool = False
-    prune_interval: int = 0
+    rebuild: bool = False  # whether to build anew what was built by an earlier run
+    prune_interval: int = 0  # prune after so many builds; 0 never
     say: Callable[[str], None] = lambda _: None
     _built: dict[tuple[str, bool], BuiltImage | BuildError] = field(default_factory=dict)
     _locks: dict[tuple[str, bool], asyncio.Lock] = field(default_factory=dict)

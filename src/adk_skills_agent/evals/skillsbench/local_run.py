@@ -40,19 +40,12 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """A stack of folders seen as one. All are below one folder, and their names must be words without ``:`` and ``,``.
+    """A stack of folders, all below one, seen as one; their names must be words without ``:`` and ``,``."""
 
-    Attributes:
-        store: The folder they are in; it need not be reachable for other users, but must be open to them (0711).
-        below: Read-only, the topmost first; at least one.
-        top: Takes what is written.
-        scratch: An empty folder beside ``top``, for the kernel.
-    """
-
-    store: Path
-    below: tuple[str, ...]
-    top: str
-    scratch: str
+    store: Path  # the folder they are in; it need not be reachable for other users, but must be open to them (0711)
+    below: tuple[str, ...]  # read-only, the topmost first; at least one
+    top: str  # takes what is written
+    scratch: str  # an empty folder beside ``top``, for the kernel
 
 
 @dataclass(frozen=True, slots=True)

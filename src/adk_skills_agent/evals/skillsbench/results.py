@@ -19,32 +19,21 @@ Key = tuple[str, str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """A row without what only a reader of the file wants.
-
-    Attributes:
-        arm: ``no-skill``, ``with-skill`` or ``self-gen``.
-        agent: ``adk``, ``oracle`` or ``nop``.
-        reward: 0 to 1; None when the trial was not measured.
-        passed: Whether the reward is 1; None when the trial was not measured.
-        error: What went wrong, one sentence; None when nothing did. A trial with a reward may have one.
-        error_kind: ``build``, ``sandbox``, ``verifier``, ``model``, ``timeout``, ``agent``, or None.
-        skills_available: Skills the agent could discover.
-        skills_used: Skills it loaded or read.
-    """
+    """A row without what only a reader of the file wants."""
 
     task: str
-    arm: str
+    arm: str  # ``no-skill``, ``with-skill`` or ``self-gen``
     trial: int
-    agent: str
-    reward: float | None
-    passed: bool | None
-    error: str | None
-    error_kind: str | None
+    agent: str  # ``adk``, ``oracle`` or ``nop``
+    reward: float | None  # 0 to 1; None when the trial was not measured
+    passed: bool | None  # whether the reward is 1; None when the trial was not measured
+    error: str | None  # What went wrong, one sentence; None when nothing did. A trial with a reward may have one.
+    error_kind: str | None  # ``build``, ``sandbox``, ``verifier``, ``model``, ``timeout``, ``agent``, or None
     seconds: float
     category: str
     fingerprint: str
-    skills_available: tuple[str, ...] = ()
-    skills_used: tuple[str, ...] = ()
+    skills_available: tuple[str, ...] = ()  # skills the agent could discover
+    skills_used: tuple[str, ...] = ()  # skills it loaded or read
     tokens: int = 0
 
     @property
@@ -84,15 +73,11 @@ def result_of(row: Mapping[str, Any]) -> BenchResult:
 
 @dataclass(slots=True)
 class BuildCounts:
-    """What became of the builds (S0-129).
-
-    Attributes:
-        failed: Task to reason.
-    """
+    """What became of the builds (S0-129)."""
 
     built: int = 0
     cached: int = 0
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)  # task to reason
     retried: int = 0
     seconds: float = 0.0
 
@@ -109,16 +94,12 @@ class BuildCounts:
 
 @dataclass(slots=True)
 class RunState:
-    """A run as it goes on.
-
-    Attributes:
-        results: What is finished, by trial; those of an earlier run too.
-        resumed: How many of them are of an earlier run.
-    """
+    """A run as it goes on."""
 
     planned: int
+    # what is finished, by trial; those of an earlier run too
     results: dict[Key, BenchResult] = field(default_factory=dict)
-    resumed: int = 0
+    resumed: int = 0  # how many of them are of an earlier run
     builds: BuildCounts = field(default_factory=BuildCounts)
     stopped: Stopped | None = None
 

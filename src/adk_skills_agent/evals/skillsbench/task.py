@@ -30,29 +30,19 @@ _RESERVED_HEADINGS = (_PROMPT_HEADING, "## role:", "## scene:", "## user-persona
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as its files say.
+    """A task as its files say."""
 
-    Attributes:
-        name: The folder's name; unique in a run.
-        layout: ``harbor`` or ``benchflow``.
-        environment: Folder with the Dockerfile and the task's data.
-        tests: Folder that is given to the verifier, never to the agent; its entry is ``test.sh``.
-        solution: Folder of the reference solution (``solve.sh``), for the oracle only; None when there is none.
-        settings: Time and size limits and what ``task.toml`` or the frontmatter say besides.
-        unsupported: Why it cannot be run by this runner, one sentence each; empty when it can.
-        diagnostics: What was repaired or replaced by a default while reading.
-    """
-
-    name: str
+    name: str  # the folder's name; unique in a run
     folder: Path
-    layout: str
+    layout: str  # ``harbor`` or ``benchflow``
     instruction: str
-    environment: Path
-    tests: Path
+    environment: Path  # folder with the Dockerfile and the task's data
+    tests: Path  # folder that is given to the verifier, never to the agent; its entry is ``test.sh``
+    # folder of the reference solution (``solve.sh``), for the oracle only; None when there is none
     solution: Path | None
-    settings: TaskSettings
-    unsupported: tuple[str, ...] = ()
-    diagnostics: tuple[Diagnostic, ...] = ()
+    settings: TaskSettings  # time and size limits and what ``task.toml`` or the frontmatter say besides
+    unsupported: tuple[str, ...] = ()  # why it cannot be run by this runner, one sentence each; empty when it can
+    diagnostics: tuple[Diagnostic, ...] = ()  # what was repaired or replaced by a default while reading
 
     @property
     def limits(self) -> TaskLimits:
@@ -223,18 +213,14 @@ class TaskLimits:
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """Everything a task's settings say.
-
-    Attributes:
-        image: The image it starts from when it has no Dockerfile.
-        verifier_env: Variables of the verifier, ``${NAME}`` and ``${NAME:-default}`` as written.
-        solution_env: Variables of the reference solution, likewise.
-    """
+    """Everything a task's settings say."""
 
     limits: TaskLimits = field(default_factory=TaskLimits)
     allow_internet: bool = True
-    image: str | None = None
+    image: str | None = None  # the image it starts from when it has no Dockerfile
+    # variables of the verifier, ``${NAME}`` and ``${NAME:-default}`` as written
     verifier_env: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    # variables of the reference solution, likewise
     solution_env: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     metadata: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
 
@@ -378,19 +364,13 @@ MAX_SKILLS_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class TaskSkills:
-    """Skills of a folder.
-
-    Attributes:
-        names: Of those that could be loaded.
-        found: How many SKILL.md there are.
-        repairs: Everything that was repaired or refused, one sentence each.
-    """
+    """Skills of a folder."""
 
     folder: Path
     catalog: CatalogReader
-    names: tuple[str, ...]
-    found: int
-    repairs: tuple[str, ...]
+    names: tuple[str, ...]  # of those that could be loaded
+    found: int  # how many SKILL.md there are
+    repairs: tuple[str, ...]  # everything that was repaired or refused, one sentence each
 
 
 def load_skills(folder: Path) -> TaskSkills | None:

@@ -39,17 +39,13 @@ _OWN_SKILLS = ("/root/.claude/skills", "/root/.agents/skills")
 
 @dataclass(frozen=True, slots=True)
 class BenchTrial:
-    """One attempt.
-
-    Attributes:
-        fingerprint: Of everything the result depends on and the user may change.
-    """
+    """One attempt."""
 
     task: Task
     arm: str
     number: int
     agent: str
-    fingerprint: str = ""
+    fingerprint: str = ""  # of everything the result depends on and the user may change
 
     @property
     def key(self) -> Key:
@@ -59,26 +55,17 @@ class BenchTrial:
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
-    """What all trials of a run share.
-
-    Attributes:
-        out: Folder of the results; traces and reports go below it.
-        tools: Folder of the commands for verifiers (``verifier_tools.py``).
-        wheels: Folder of wheels for verifiers without a network.
-        agent_network: Whether the agent's commands have a network, where the task allows one.
-        verifier_network: Whether the verifier has one.
-        skip_tests: Judge by what the agent did instead of by the tests (S0-137).
-    """
+    """What all trials of a run share."""
 
     sandbox: TaskSandbox
     images: Images
     agents: Mapping[str, BenchAgent]
-    out: Path
-    tools: Path
-    wheels: Path | None = None
-    agent_network: bool = True
-    verifier_network: bool = True
-    skip_tests: bool = False
+    out: Path  # folder of the results; traces and reports go below it
+    tools: Path  # folder of the commands for verifiers (``verifier_tools.py``)
+    wheels: Path | None = None  # folder of wheels for verifiers without a network
+    agent_network: bool = True  # whether the agent's commands have a network, where the task allows one
+    verifier_network: bool = True  # whether the verifier has one
+    skip_tests: bool = False  # judge by what the agent did instead of by the tests (S0-137)
 
 
 async def run_trial(trial: BenchTrial, settings: BenchSettings) -> dict[str, Any]:
@@ -264,20 +251,14 @@ _LAST_CHARACTERS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What the verifier said.
+    """What the verifier said."""
 
-    Attributes:
-        reward: Between 0 and 1; None when there is none, which is an error and not a zero.
-        output: The end of what the verifier wrote.
-        report: Its CTRF report, as it wrote it; None when there is none.
-    """
-
-    reward: float | None
+    reward: float | None  # between 0 and 1; None when there is none, which is an error and not a zero
     error: str | None = None
-    output: str = ""
+    output: str = ""  # the end of what the verifier wrote
     timed_out: bool = False
     seconds: float = 0.0
-    report: str | None = None
+    report: str | None = None  # its CTRF report, as it wrote it; None when there is none
 
     @property
     def passed(self) -> bool | None:
