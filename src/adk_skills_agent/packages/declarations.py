@@ -30,7 +30,7 @@ def python_requirement(text: str, place: str, findings: Findings, *, declared: b
     """Add one requirement as PEP 508 writes it: ``pandas[excel]>=2; python_version > '3.9'``."""
     try:
         requirement = Requirement(text)
-    except InvalidRequirement:
+    except (InvalidRequirement, RecursionError):  # thousands of parentheses
         findings.problem("requirement-unreadable", f"{text[:80]!r} is not a requirement of a package.", place)
         return
     if canonicalize_name(requirement.name) in _TOOLS:
@@ -372,7 +372,7 @@ def _python_names(names: Iterable[str], place: str, findings: Findings) -> None:
             continue
         try:
             requirement = Requirement(text)
-        except InvalidRequirement:
+        except (InvalidRequirement, RecursionError):
             return  # prose behind the command, not names of packages
         if not _PLACEHOLDER.match(requirement.name):
             python_requirement(text, place, findings)

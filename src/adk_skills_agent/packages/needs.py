@@ -440,7 +440,7 @@ def as_requirement(text: str) -> Requirement | None:
     """A requirement that an index can answer; None for one that names another place, or none at all."""
     try:
         requirement = Requirement(text)
-    except InvalidRequirement:
+    except (InvalidRequirement, RecursionError):
         return None
     return None if requirement.url else requirement
 
