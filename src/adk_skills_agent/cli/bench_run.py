@@ -21,13 +21,20 @@ from adk_skills_agent.cli.terminal import run_interruptible
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.row_file import RowFile, Stopped
 from adk_skills_agent.evals.skillsbench.agents import ADK
-from adk_skills_agent.evals.skillsbench.bench_summary import self_test_problems, summarise
 from adk_skills_agent.evals.skillsbench.environment import BuildError, Images, TaskSandbox
 from adk_skills_agent.evals.skillsbench.places import NodeBuilds, Place, bench_job, without_those_that_cannot_run
-from adk_skills_agent.evals.skillsbench.results import BenchResult, RunState, row_file
+from adk_skills_agent.evals.skillsbench.results import (
+    SELF_GEN,
+    WITH_SKILL,
+    BenchResult,
+    RunState,
+    row_file,
+    self_test_problems,
+    summarise,
+)
 from adk_skills_agent.evals.skillsbench.runner import build_all, make_plan, run_bench
 from adk_skills_agent.evals.skillsbench.task import Task, read_tasks
-from adk_skills_agent.evals.skillsbench.trial import SELF_GEN, WITH_SKILL, BenchSettings, BenchTrial, run_trial
+from adk_skills_agent.evals.skillsbench.trial import BenchSettings, BenchTrial, run_trial
 
 if TYPE_CHECKING:
     from adk_skills_agent.evals.cluster import Needs

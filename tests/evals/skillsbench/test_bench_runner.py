@@ -10,9 +10,8 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.skillsbench.agents import Assignment, BenchAgent, Nop, Oracle, Worked
-from adk_skills_agent.evals.skillsbench.bench_summary import self_test_problems, summarise
 from adk_skills_agent.evals.skillsbench.environment import TaskEnvironment
-from adk_skills_agent.evals.skillsbench.results import FIRST, BenchResult
+from adk_skills_agent.evals.skillsbench.results import FIRST, BenchResult, self_test_problems, summarise
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.trial import BenchTrial
 from evals.skillsbench.bench_tasks import GRADES, HostSandbox, carry_out, make_task, plan_of, settings_for

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import math
 
-from adk_skills_agent.evals.skillsbench.bench_summary import self_test_problems, summarise
-from adk_skills_agent.evals.skillsbench.results import BenchResult
+from adk_skills_agent.evals.skillsbench.results import BenchResult, self_test_problems, summarise
 
 
 def result(task: str, arm: str, reward: float | None, trial: int = 1, category: str = "x") -> BenchResult:

@@ -23,8 +23,7 @@ from adk_skills_agent.evals.report.sections import (
     table,
 )
 from adk_skills_agent.evals.row_file import read_rows
-from adk_skills_agent.evals.skillsbench.bench_summary import summarise
-from adk_skills_agent.evals.skillsbench.results import NAME, BenchResult, Key, result_of
+from adk_skills_agent.evals.skillsbench.results import NAME, BenchResult, Key, result_of, summarise
 from adk_skills_agent.evals.statistics import interval_text, verdict_text
 from adk_skills_agent.platforms import write_whole
 

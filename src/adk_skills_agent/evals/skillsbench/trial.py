@@ -26,13 +26,12 @@ from adk_skills_agent.evals.skillsbench.environment import (
     TaskEnvironment,
     TaskSandbox,
 )
-from adk_skills_agent.evals.skillsbench.results import NOT_MEASURED, Key
+from adk_skills_agent.evals.skillsbench.results import NOT_MEASURED, SELF_GEN, WITH_SKILL, Key
 from adk_skills_agent.evals.skillsbench.task import Task, TaskSkills, filled, load_skills, unpack_skills
 from adk_skills_agent.evals.skillsbench.verifier_tools import TOOLS, WHEELS, tool_environment
 from adk_skills_agent.platforms import write_whole
 from adk_skills_agent.sandbox import temporary_prefix
 
-NO_SKILL, WITH_SKILL, SELF_GEN = "no-skill", "with-skill", "self-gen"
 _OWN_SKILLS = ("/root/.claude/skills", "/root/.agents/skills")
 """Where the skills an agent wrote itself are in its second environment, as curated ones are."""
 
