@@ -407,7 +407,8 @@ def box(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Box]:
     if backend.waiting:
-        from adk_skills_agent.sandbox.local.warm_pool import WarmPool, start_waiting
+        from adk_skills_agent.sandbox.local.namespaces.zygote import start_waiting
+        from adk_skills_agent.sandbox.warm_pool import WarmPool
 
         # Made the moment it is needed: the same sandbox and the same job, without the wait for an idle one.
         monkeypatch.setattr(WarmPool, "take", lambda _pool, spec, _wanted: start_waiting(spec))

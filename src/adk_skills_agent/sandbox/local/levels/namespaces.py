@@ -54,7 +54,8 @@ from adk_skills_agent.sandbox.local.namespaces.sandbox import (
     folders_on_the_way,
     sandbox_spec,
 )
-from adk_skills_agent.sandbox.local.warm_pool import start_sandbox, warm_pool
+from adk_skills_agent.sandbox.local.namespaces.zygote import start_sandbox
+from adk_skills_agent.sandbox.local.warm_pool import warm_pool
 from adk_skills_agent.sandbox.output import PathMapping
 from adk_skills_agent.sandbox.process.command import (
     build_environment,
