@@ -16,9 +16,10 @@ import pytest
 
 import level_table
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, ReadOnlyMount, SandboxPolicy, Status
-from adk_skills_agent.sandbox.local import local_sandbox, warm_pool
-from adk_skills_agent.sandbox.local.namespaces import zygote as zygote_life
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.local.namespaces import zygote as zygote_module
 from adk_skills_agent.sandbox.local.namespaces.zygote import Zygote, ZygoteLife
+from adk_skills_agent.sandbox.threads import OnePerProcess
 
 pytestmark = pytest.mark.warm_pool
 
@@ -30,8 +31,8 @@ def life(monkeypatch: pytest.MonkeyPatch) -> Iterator[ZygoteLife]:
     """A life of its own for the test, in which the first sandbox is forked already."""
     level_table.require("namespaces")
     fresh = ZygoteLife()
-    monkeypatch.setattr(zygote_life, "_FIRST_OF_USE", 1)
-    monkeypatch.setattr(warm_pool, "zygote_life", lambda: fresh)
+    monkeypatch.setattr(zygote_module, "_FIRST_OF_USE", 1)
+    monkeypatch.setattr(zygote_module, "zygote_life", OnePerProcess(lambda: fresh))
     yield fresh
     fresh.end()
 
@@ -54,7 +55,7 @@ def children() -> list[psutil.Process]:
 
 
 async def test_the_third_sandbox_of_a_process_starts_one_and_later_ones_come_from_it(life, monkeypatch):
-    monkeypatch.setattr(zygote_life, "_FIRST_OF_USE", 3)
+    monkeypatch.setattr(zygote_module, "_FIRST_OF_USE", 3)
     made = []
     real = Zygote.start
     monkeypatch.setattr(Zygote, "start", lambda self, *args: made.append(1) or real(self, *args))
@@ -162,7 +163,7 @@ async def test_what_is_left_after_the_end_is_nothing(life):
 AGENT = """
 import asyncio, os, sys, time, warnings
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
-from adk_skills_agent.sandbox.local import local_sandbox, warm_pool
+from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.namespaces.zygote import zygote_life
 policy = SandboxPolicy(isolation="namespaces")
 async def main(end):
@@ -231,9 +232,9 @@ asyncio.run(sleep())
 
 async def test_an_agent_that_has_other_limits_by_now_gets_another_one(life, monkeypatch):
     zygote = await forked(life)
-    now = zygote_life._inherited()
+    now = zygote_module._inherited()
     assert len(now) > 10
-    monkeypatch.setattr(zygote_life, "_inherited", lambda: (*now[:-1], now[-1] - 1))
+    monkeypatch.setattr(zygote_module, "_inherited", lambda: (*now[:-1], now[-1] - 1))
     assert (await run("true")).status is Status.OK
     assert life.wait(20)
     assert life.ready(zygote._uid) not in {None, zygote}

@@ -194,8 +194,12 @@ async def test_row_55_another_interpreter_is_shown_too(box, tmp_path):
     (tmp_path / "venv" / ".env").write_text("SECRET=hunter2")
     python = str(tmp_path / "venv" / "bin" / "python3")
     code = f"import sys, os; print(sys.prefix); print(os.path.exists({str(tmp_path / 'venv' / '.env')!r}))"
-    result = await box.run(python, "-c", code, python=python)
+    kept = tmp_path / "kept"
+    result = await box.run(python, "-c", f"{code}; open('/tmp/mine', 'w')", python=python, tmp=kept)
     assert result.stdout.decode().splitlines() == [str(tmp_path / "venv"), "False"]
+    # It is below /tmp here, and nothing of it is a file of the session.
+    assert result.notes == ()
+    assert [path.name for path in kept.rglob("*") if path.is_file()] == ["mine"]
 
 
 @pytest.mark.level("namespaces")

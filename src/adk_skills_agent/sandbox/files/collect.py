@@ -82,8 +82,8 @@ class Walk:
         max_entries: Entries looked at.
         max_depth: Folders inside folders.
         max_seconds: Wall time.
-        own: The tree is a finished run's: folders without permission are given it, and a folder that is mounted in it
-            (an interpreter whose own place is below ``/tmp``) is not the run's, so it is no entry.
+        own: The tree is a finished run's: folders without permission are given it, and what is mounted in it (folders
+            and ``pyvenv.cfg`` of an interpreter whose own place is below ``/tmp``) is not the run's, so it is no entry.
 
     Attributes:
         skipped: Folders not entered: ``(path, reason)``.
@@ -126,7 +126,7 @@ class Walk:
             except OSError as error:
                 self.skipped.append((path, f"cannot be looked at: {error.strerror}"))
                 continue
-            if self._device is not None and stat.S_ISDIR(info.st_mode) and info.st_dev != self._device:
+            if self._device is not None and info.st_dev != self._device:
                 continue
             entry = Entry(path, item.name, folder, info)
             yield entry
