@@ -158,6 +158,7 @@ async def test_a_script_that_kills_itself_did_not_run_out_of_memory():
     assert (result.status, result.signal, result.oom_killed) == (Status.ERROR, 9, False)
 
 
+@pytest.mark.slow
 async def test_limits_of_none_are_none_and_the_smallest_ones_hold():
     code = "import mmap; m = mmap.mmap(-1, 600 << 20); m[::4096] = b'x' * len(m[::4096]); print('done')"
     assert (await python(code, memory_bytes=None, pids=None)).stdout == b"done\n"

@@ -151,7 +151,7 @@ async def test_trusted_tools_are_those_of_active_skills(mailer: Path, rehearse: 
     assert found == [(), ("send_mail",), (), ()]
 
 
-@pytest.mark.parametrize("how", ["served", "installed"])
+@pytest.mark.parametrize("how", [pytest.param("served", marks=pytest.mark.slow), "installed"])
 async def test_allowed_tools_of_a_skill_of_an_mcp_server_count_for_nothing(
     mailer: Path, rehearse: Any, chat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
