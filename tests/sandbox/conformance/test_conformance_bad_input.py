@@ -19,6 +19,13 @@ from adk_skills_agent.sandbox.policy import resolve_policy
 pytestmark = pytest.mark.host_side
 
 
+def command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it has ended
+        return ""
+
+
 @pytest.fixture
 def nothing_started(tmp_path: Path, private_tmp: Path):
     """A workspace that shows when something ran in it; after the test it is as before."""
@@ -31,7 +38,7 @@ def nothing_started(tmp_path: Path, private_tmp: Path):
     assert list(private_tmp.iterdir()) == []
     # What backends keep ready is of no run; it does not have the run's command line.
     new = [child for child in psutil.Process().children() if child.pid not in children]
-    assert [child for child in new if "touch" in " ".join(child.cmdline())] == []
+    assert [child for child in new if "touch" in command_line(child)] == []
 
 
 TOUCH = ("bash", "-c", "touch started")
