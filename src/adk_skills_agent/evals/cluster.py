@@ -241,12 +241,14 @@ def note_model(name: str, found: dict[Path, int]) -> str:
     return f"{SCRIPTED}{rules}"
 
 
-def note_folder(folder: Path, found: dict[Path, int], *, without: Sequence[str] = ()) -> None:
+def note_folder(
+    folder: Path, found: dict[Path, int], *, without: Sequence[str] = (), skipped: frozenset[str] = _NOT_SENT
+) -> None:
     """Note the files of a skill or task: what its scripts would see of it, and no link that leads out of it."""
     left_out = {folder / name for name in without}
     for place, folders, files in os.walk(folder):
         here = Path(place)
-        folders[:] = [name for name in folders if name not in _NOT_SENT and here / name not in left_out]
+        folders[:] = [name for name in folders if name not in skipped and here / name not in left_out]
         for name in files:
             path = here / name
             if path not in left_out and path.is_file() and path.resolve().is_relative_to(folder.resolve()):

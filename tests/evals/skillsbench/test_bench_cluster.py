@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +54,13 @@ async def test_a_node_runs_the_tasks_it_is_sent_and_the_row_is_kept_here(tmp_pat
     secret = tmp_path / "id_rsa"
     secret.write_text("secret")
     (tasks[0].folder / "environment" / "out.txt").symlink_to(secret)
+    git = tasks[0].folder / "environment" / ".git" / "HEAD"
+    git.parent.mkdir()
+    git.write_text("ref: refs/heads/main\n")
     out, counts = tmp_path / "out", BuildCounts()
     job = job_for(tasks, out)
+    with tarfile.open(fileobj=io.BytesIO(job.bundle)) as bundle:  # what the fingerprint counts is there
+        assert str(git).lstrip("/") in bundle.getnames()
     worker = Worker(job)
     answer = await worker.hello()
     assert (answer.problem, answer.level) == ("", "host")

@@ -254,7 +254,7 @@ def bench_job(place: Place, tasks: Sequence[Task], agent_seconds: float | None, 
     found: dict[Path, int] = {}
     folders = tuple(task.folder.absolute() for task in tasks)
     for folder in folders:
-        note_folder(folder, found)
+        note_folder(folder, found, skipped=frozenset())  # a repository may be a task's data
     wheels = place.wheels.absolute() if place.wheels is not None else None
     if wheels is not None:
         note_folder(wheels, found)
