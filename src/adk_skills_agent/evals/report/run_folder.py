@@ -61,9 +61,10 @@ class RunFolder:
 def read_run(folder: Path, benchmark: Mapping[str, Any] | None = None) -> RunFolder:
     """Read a run; of several rows of one trial (``--resume`` ran it again) the last counts.
 
-    Raises ``ConfigError`` when the folder has no results, or a row is malformed; the sentence names the line.
+    The results in ``benchmark``, where a driver has just measured them, are taken instead of a second copy. Raises ``ConfigError`` when the folder has no results, or a row is malformed; the sentence names the line.
     """
     path = folder / TRIALS
+    known = {result.key: result for result in (benchmark or {}).get("runs", ()) if isinstance(result, TrialResult)}
     results: dict[Key, TrialResult] = {}
     places: dict[Key, Place] = {}
     cases: dict[str, EvalCase] = {}
@@ -79,6 +80,7 @@ def read_run(folder: Path, benchmark: Mapping[str, Any] | None = None) -> RunFol
                     )
                     break
                 result, case = _read(path, number, line)
+                result = known.get(result.key, result)
                 again += result.key in results
                 results[result.key], places[result.key] = result, Place(number, start)
                 cases[case.id] = case
@@ -103,8 +105,8 @@ def read_run(folder: Path, benchmark: Mapping[str, Any] | None = None) -> RunFol
             "or run adk-skills eval --resume."
         ) from error
     compared = dict(sorted(read_comparisons(folder).items()))
-    order = [result.key for cell in summary.cells.values() for result in cell.results]
-    return RunFolder(folder, {key: results[key] for key in order}, places, summary, benchmark, tuple(notes), compared)
+    in_order = {result.key: result for cell in summary.cells.values() for result in cell.results}
+    return RunFolder(folder, in_order, places, summary, benchmark, tuple(notes), compared)
 
 
 def _read(path: Path, number: int, line: bytes) -> tuple[TrialResult, EvalCase]:

@@ -50,11 +50,11 @@ class TrialResult:
     user_ended: str = ""
     # ``kind`` and ``message``; empty when there was none
     error: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    # what it is found by: one tuple, whoever keeps it
+    key: Key = field(init=False, compare=False, repr=False)
 
-    @property
-    def key(self) -> Key:
-        """What it is found by."""
-        return self.case, self.arm, self.run
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", (self.case, self.arm, self.run))
 
     @property
     def measured(self) -> bool:
