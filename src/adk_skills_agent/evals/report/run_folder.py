@@ -61,7 +61,8 @@ class RunFolder:
 def read_run(folder: Path, benchmark: Mapping[str, Any] | None = None) -> RunFolder:
     """Read a run; of several rows of one trial (``--resume`` ran it again) the last counts.
 
-    The results in ``benchmark``, where a driver has just measured them, are taken instead of a second copy. Raises ``ConfigError`` when the folder has no results, or a row is malformed; the sentence names the line.
+    The results in ``benchmark``, where a driver has just measured them, are taken instead of a second copy. Raises
+    ``ConfigError`` when the folder has no results, or a row is malformed; the sentence names the line.
     """
     path = folder / TRIALS
     known = {result.key: result for result in (benchmark or {}).get("runs", ()) if isinstance(result, TrialResult)}
