@@ -90,7 +90,10 @@ class HostsOfCall:
 
 
 async def hosts_of_call(runtime: SkillRuntime, tool_context: ToolContext, skill: KnownSkill) -> HostsOfCall:
-    """The hosts that a call may reach, and those that the user has to approve first. Raises ``SkillsError``."""
+    """The hosts that a call may reach, and those that the user has to approve first.
+
+    Raises ``SkillsError`` when the skill is gone.
+    """
     rules = host_rules(runtime.permissions, skill.name)
     if not rules.asked:
         return HostsOfCall(rules)

@@ -455,7 +455,7 @@ async def permit(
 ) -> dict[str, Any] | None:
     """Whether a call may go on: the rules, and the user where they say so.
 
-    Returns None to go on, else the tool's answer. Raises ``SkillsError``.
+    Returns None to go on, else the tool's answer. Raises ``SkillsError`` when the skill is gone.
     """
     return (await weigh(tool_context, skill, runtime.permissions.decide(skill, action, target), runtime)).refusal
 
@@ -523,7 +523,7 @@ class Approvals:
         return f"_adk_skill_approval:{self._agent}:{self._skill.name}:{subject}"
 
     def look_up(self) -> None:
-        """Find the version and the owner's approvals. Reads files. Raises ``SkillsError``."""
+        """Find the version and the owner's approvals. Reads files. Raises ``SkillsError`` when the skill is gone."""
         self.version = self._skill.version()
         try:
             listed = ApprovedSkills(self._file).read()

@@ -180,7 +180,10 @@ class SkillRuntime:
         return skill
 
     async def text(self, skill: KnownSkill, context: ReadonlyContext) -> SkillText:
-        """The instructions of an active skill as they are now. Raises ``SkillsError``."""
+        """The instructions of an active skill as they are now.
+
+        Raises ``SkillsError`` when they cannot be read or filled in.
+        """
         try:
             return await self._text(skill, context)
         except SkillsError:

@@ -73,7 +73,10 @@ def settings_folder(config: RegistryConfig) -> str | None:
 
 
 def settings_file(config: RegistryConfig, name: str, what: str) -> Path:
-    """A file in the folder of the user's settings; it need not exist. Raises ``ConfigError``."""
+    """A file in the folder of the user's settings; it need not exist.
+
+    Raises ``ConfigError`` when the user has no home folder.
+    """
     folder = settings_folder(config)
     if folder is None:
         raise ConfigError(f"There is no home folder to keep {what} in. Set HOME or XDG_CONFIG_HOME.")

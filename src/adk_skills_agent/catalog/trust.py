@@ -35,7 +35,7 @@ class TrustedProjects:
 
 
 def trust_file(config: RegistryConfig | None = None) -> Path:
-    """The path of the list of trusted projects. Raises ``ConfigError``."""
+    """The path of the list of trusted projects. Raises ``ConfigError`` when the user has no home folder."""
     return settings_file(config or RegistryConfig(), TRUST_FILE, "the trusted projects")
 
 
@@ -71,7 +71,10 @@ def trust_project(root: str | os.PathLike[str], config: RegistryConfig | None = 
 
 
 def untrust_project(root: str | os.PathLike[str], config: RegistryConfig | None = None) -> None:
-    """Take a project off the list; nothing happens when it is not there. Raises ``ConfigError``."""
+    """Take a project off the list; nothing happens when it is not there.
+
+    Raises ``ConfigError`` when the list cannot be written.
+    """
     line = os.fsencode(real_path(root))
     _list(trust_file(config)).change(lambda lines: _roots(lines) - {line})
 
@@ -147,7 +150,10 @@ class ApprovedSkills:
         self._file.change(wanted)
 
     def remove(self, skill: str) -> int:
-        """Take everything of a skill off the list. Returns how many lines it were. Raises ``ConfigError``."""
+        """Take everything of a skill off the list. Returns how many lines it were.
+
+        Raises ``ConfigError`` when the list cannot be written.
+        """
         gone: list[bytes] = []
 
         def wanted(before: frozenset[bytes]) -> frozenset[bytes]:

@@ -63,7 +63,10 @@ class Options:
 
 
 def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None = None) -> int:
-    """Run what is prepared, keep and print the results. Returns the exit code. Raises ``ConfigError``."""
+    """Run what is prepared, keep and print the results. Returns the exit code.
+
+    Raises ``ConfigError`` when the run cannot begin.
+    """
     # What they log of a request that fails is in the row of its trial; here it would bury what is said.
     for name in ("google_adk", "google_genai"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

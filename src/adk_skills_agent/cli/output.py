@@ -239,7 +239,7 @@ def safe(text: str) -> str:
 
 
 def check_output_folder(folder: Path) -> None:
-    """Find out before anything runs whether files can be put there. Raises ``ConfigError``."""
+    """Find out before anything runs whether files can be put there. Raises ``ConfigError`` when they cannot."""
     nearest = folder
     while not os.path.lexists(nearest) and nearest != nearest.parent:
         nearest = nearest.parent

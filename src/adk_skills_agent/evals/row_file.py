@@ -110,7 +110,8 @@ class RowFile:
         """The last row of each trial asked for, and the place in the file where it begins.
 
         A torn row at the end is cut off. What else is not taken is noted. ``depends_on`` is what a fingerprint is of,
-        as ``it was measured with ...`` can have it. Raises ``ConfigError``.
+        as ``it was measured with ...`` can have it. Raises ``ConfigError`` when a line is wrong, or was measured with
+        something else.
         """
         self.cut_torn_row()
         found: dict[_Key, tuple[int, _Row]] = {}

@@ -206,7 +206,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trace:
-        """The inverse of :meth:`to_json`. Raises ``ValueError``."""
+        """The inverse of :meth:`to_json`. Raises ``ValueError`` when something is missing or of another type."""
         try:
             return cls(
                 turns=tuple(Turn.from_json(turn) for turn in data["turns"]),

@@ -270,7 +270,7 @@ _FOLDER = os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
 
 
 def inside(path: str | Path | PurePosixPath) -> PurePosixPath:
-    """``path`` relative to the workspace. Raises ``ValueError``."""
+    """``path`` relative to the workspace. Raises ``ValueError`` when it is outside."""
     text = os.fspath(path)
     given = PurePosixPath(text)
     if given.is_absolute() and given.is_relative_to(WORK_DIR):
@@ -331,7 +331,7 @@ def write(root: Path, path: PurePosixPath, content: bytes, most: int | None) -> 
 
 
 def _mode_of(folder: int, name: str) -> int:
-    """The mode of the file that is about to be replaced; 0 for none. Raises ``OSError``."""
+    """The mode of the file that is about to be replaced; 0 for none. Raises ``OSError`` when it is no regular file."""
     try:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

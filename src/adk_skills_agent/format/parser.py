@@ -64,7 +64,10 @@ def parse_file(path: Path, opener: Opener = os.open) -> ParsedSkill:
 
 
 def parse_read(read: SkillFileText, path: Path) -> ParsedSkill:
-    """Parse a SKILL.md that was read already. Returns the skill with its body. Raises ``ParseError``."""
+    """Parse a SKILL.md that was read already. Returns the skill with its body.
+
+    Raises ``ParseError`` when it has no usable frontmatter.
+    """
     path = _absolute(path)
     return _parse_whole(read, _folder_name(path), path)
 

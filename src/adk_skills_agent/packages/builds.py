@@ -147,7 +147,7 @@ def build(
     """Build the wheel of the newest version of a package; what was built before is taken again. Blocks.
 
     ``python`` None is the interpreter that runs this. Only files that were published ``before`` count. Returns the
-    folder with the wheel, named by the wheel's SHA-256. Raises ``PackageError``.
+    folder with the wheel, named by the wheel's SHA-256. Raises ``PackageError`` when it cannot be fetched or built.
     """
     from adk_skills_agent.packages.lock import python_of, this_platform
 

@@ -69,7 +69,10 @@ class Environment:
 
 
 def packages_folder(cache: Path | None = None) -> Path:
-    """The folder of the environments and of uv's cache; it need not exist. Raises ``ConfigError``."""
+    """The folder of the environments and of uv's cache; it need not exist.
+
+    Raises ``ConfigError`` when the user has no home folder.
+    """
     if cache is not None:
         return Path(cache).absolute()
     found = cache_folder(RegistryConfig())

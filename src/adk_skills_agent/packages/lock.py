@@ -134,7 +134,10 @@ class PythonVersion:
 
 
 def python_of(path: str | None) -> PythonVersion:
-    """The facts about an interpreter; None means the one that runs this. Raises ``PackageError``."""
+    """The facts about an interpreter; None means the one that runs this.
+
+    Raises ``PackageError`` when it does not start.
+    """
     if path is None or path == sys.executable:
         return PythonVersion(_real(sys.executable), platform.python_version())
     status = Path(path)
@@ -197,7 +200,8 @@ def resolve(
     ``requirements`` are as PEP 508 writes them; npm's as :func:`~adk_skills_agent.packages.npm.node_requirement` does.
     Only files published before ``exclude_newer`` count; None is three days ago on PyPI and no bound on other indexes.
     ``node_lock`` is the author's ``package-lock.json``, whose versions stay where they will do. ``progress`` is called
-    with each line uv and npm say; ``what`` they are is for sentences. Raises ``PackageError``.
+    with each line uv and npm say; ``what`` they are is for sentences. Raises ``PackageError`` when there is no
+    solution, or the index does not answer.
     """
     index = index or Index()
     for_node = tuple(sorted({text for text in requirements if is_node_requirement(text)}))
@@ -332,7 +336,10 @@ def _packages(text: str, what: str) -> list[LockedPackage]:
 
 
 def read_lock(path: Path) -> Lock | None:
-    """The lock in a file; None when there is no such file. Raises ``ConfigError``."""
+    """The lock in a file; None when there is no such file.
+
+    Raises ``ConfigError`` when it cannot be read, or is no lock.
+    """
     try:
         with path.open("rb") as stream:
             data = stream.read(_MAX_LOCK_BYTES + 1)
@@ -344,7 +351,7 @@ def read_lock(path: Path) -> Lock | None:
 
 
 def write_lock(path: Path, lock: Lock) -> None:
-    """Write a lock aside, then rename: a reader never sees half of it. Raises ``ConfigError``."""
+    """Write a lock aside, then rename: a reader never sees half of it. Raises ``ConfigError`` when the disk refuses."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, lock.text().encode(), mode=0o644)
@@ -410,7 +417,7 @@ def check_fits(lock: Lock, python: str | None) -> None:
 
 
 def preset_requirements(name: str) -> tuple[str, ...]:
-    """The requirements of a preset, in exact versions. Raises ``ConfigError``."""
+    """The requirements of a preset, in exact versions. Raises ``ConfigError`` when there is no preset of that name."""
     if name not in PRESETS:
         raise ConfigError(f"There is no environment {name!r}. Known: {', '.join(PRESETS)}.")
     text = resources.files("adk_skills_agent.packages").joinpath(f"{name}.txt").read_text(encoding="utf-8")

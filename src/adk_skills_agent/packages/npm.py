@@ -165,7 +165,8 @@ def resolve_node(
 ) -> dict[str, Any]:
     """The package-lock that requirements come to. Asks the registry; blocks.
 
-    Versions of ``known``, the author's package-lock, stay where they will do. Raises ``PackageError``.
+    Versions of ``known``, the author's package-lock, stay where they will do. Raises ``PackageError`` when there is
+    no solution, or the registry does not answer.
     """
     arguments = ["install", "--package-lock-only", "--lockfile-version=3"]
     if exclude_newer is not None:

@@ -373,7 +373,7 @@ def build_argv(arguments: ScriptArguments) -> tuple[str, ...]:
 
 
 def check_text(value: str, what: str) -> str:
-    """Return ``value`` when it can be passed to a process. Raises ``InvalidArguments``."""
+    """Return ``value`` when it can be passed to a process. Raises ``InvalidArguments`` when it cannot."""
     if "\0" in value:
         raise InvalidArguments(f"{what} holds a NUL byte, which no process can receive. Remove it.")
     try:
@@ -386,7 +386,7 @@ def check_text(value: str, what: str) -> str:
 
 
 def check_types(arguments: ScriptArguments) -> None:
-    """Check the types of a call's arguments, not yet their values. Raises ``InvalidArguments``."""
+    """Check the types of a call's arguments, not yet their values. Raises ``InvalidArguments`` when one is wrong."""
     args, short, positional = arguments.args, arguments.short_options, arguments.positional_args
     problems = []
     if args is not None and not isinstance(args, (str, list, tuple, Mapping)):

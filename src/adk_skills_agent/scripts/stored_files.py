@@ -58,7 +58,10 @@ class Content:
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> Content:
-        """The reverse, checked: nothing in a store may lead out of the session's folders. Raises ``ValueError``."""
+        """The reverse, checked: nothing in a store may lead out of the session's folders.
+
+        Raises ``ValueError`` when it would.
+        """
         files, folders, facts = value["files"], value["folders"], value["facts"]
         if not isinstance(files, dict) or not isinstance(folders, list) or not isinstance(facts, dict):
             raise ValueError("files, folders or facts are missing")  # noqa: TRY004  # a damaged entry, not a caller's type
@@ -125,7 +128,10 @@ class SessionFolders:
         return self.roots[root] / rest
 
     def look(self) -> Seen:
-        """What is there now; links and special files are not a session's and left out. Blocks. Raises ``OSError``."""
+        """What is there now; links and special files are not a session's and left out. Blocks.
+
+        Raises ``OSError`` when a folder cannot be read.
+        """
         taken = time.time_ns()
         files: dict[str, _Stamp] = {}
         folders: set[str] = set()
@@ -190,7 +196,8 @@ class SessionFolders:
         """Move files into a folder of the workspace, so that nothing else takes their place.
 
         ``folder`` is its name in the workspace; what is not of the workspace gets a folder ``from-tmp`` or
-        ``from-skills`` in it. Returns where they are now, as :attr:`Content.files` would have it. Raises ``OSError``.
+        ``from-skills`` in it. Returns where they are now, as :attr:`Content.files` would have it. Raises ``OSError``
+        when the disk refuses.
         """
         moved = []
         for path in paths:

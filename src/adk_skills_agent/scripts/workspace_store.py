@@ -221,7 +221,10 @@ def _keys(key: Key | Sequence[Key]) -> list[bytes | str]:
 
 
 def workspace_store_of(value: object) -> WorkspaceStore | None:
-    """The setting ``workspace_store`` of a toolset: None, a folder, a URL, or a store. Raises ``ConfigError``."""
+    """The setting ``workspace_store`` of a toolset: None, a folder, a URL, or a store.
+
+    Raises ``ConfigError`` when it is something else, or cannot be opened.
+    """
     if value is None or isinstance(value, WorkspaceStore):
         return value
     if isinstance(value, (str, os.PathLike, ObjectStore)):
@@ -498,7 +501,8 @@ def _collect_one(log: SessionLog, older_than: float | None, done: Collected, dea
 def remove_session(store: WorkspaceStore, name: str) -> bool:
     """Remove a session. Blocks, for ``lease_seconds`` where a server has it and may be dead.
 
-    Returns False when a server works on it; nothing was removed. Raises ``StorageError``.
+    Returns False when a server works on it; nothing was removed. Raises ``StorageError`` when there is no such
+    session, or the store refuses.
     """
     log = SessionLog(store, name)
     if not _SESSION.fullmatch(name) or not log.numbers():

@@ -246,7 +246,10 @@ class SessionWorkspaces:
 
     @contextlib.asynccontextmanager
     async def use(self, key: str, owner: object = None) -> AsyncIterator[SessionWorkspace]:
-        """Claim the folder of ``key``, open it and wait for its turn. Raises ``SandboxError``."""
+        """Claim the folder of ``key``, open it and wait for its turn.
+
+        Raises ``SandboxError`` when it cannot be made or fetched.
+        """
         async with self.claim(key, owner) as claim:
             opened = await asyncio.to_thread(claim.open)
             async with claim.turn():

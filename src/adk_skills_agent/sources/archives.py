@@ -71,7 +71,8 @@ def read_archive(data: bytes, what: str) -> dict[str, TreeFile]:
 def skills_of(files: Mapping[str, TreeFile], what: str) -> dict[str, SkillTree]:
     """The skills in the files of an archive.
 
-    Returns the folder in the archive (empty for its root) to the skill's tree. Raises ``SourceError``.
+    Returns the folder in the archive (empty for its root) to the skill's tree. Raises ``SourceError`` when there is
+    none.
     """
     folders = skill_folders(files)
     if not folders:

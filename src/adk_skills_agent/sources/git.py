@@ -310,7 +310,10 @@ def _fetched(folder: Path, url: str, ref: str) -> str:
 
 
 def newest_commit(url: str, ref: str = "") -> str:
-    """The commit that a ref of a repository names now; asks the server for names alone. Raises ``SourceError``."""
+    """The commit that a ref of a repository names now; asks the server for names alone.
+
+    Raises ``SourceError`` when the server does not answer, or has no such ref.
+    """
     if is_commit(ref):
         return ref
     with tempfile.TemporaryDirectory(prefix="adk-skills-git-") as folder:

@@ -93,7 +93,10 @@ class SkillLock:
 
 
 def read_skill_lock(path: Path) -> SkillLock:
-    """The lock in a file; an empty one when there is no such file. Raises ``ConfigError``."""
+    """The lock in a file; an empty one when there is no such file.
+
+    Raises ``ConfigError`` when it cannot be read, or is no lock.
+    """
     try:
         with path.open("rb") as stream:
             data = stream.read(_MAX_BYTES + 1)
@@ -232,7 +235,10 @@ def _locked(one: Mapping[str, Any]) -> LockedSkill:
 
 
 def write_skill_lock(path: Path, lock: SkillLock) -> None:
-    """Write a lock, when it says something else than the one that is there. Raises ``OSError``."""
+    """Write a lock, when it says something else than the one that is there.
+
+    Raises ``OSError`` when the disk refuses.
+    """
     data = lock.text().encode()
     try:
         if path.read_bytes() == data:
@@ -255,7 +261,10 @@ def manifest_path(root: Path) -> Path:
 
 
 def read_wanted(path: Path) -> dict[str, Origin]:
-    """The skills that a manifest asks for, by name; none when there is no such file. Raises ``ConfigError``."""
+    """The skills that a manifest asks for, by name; none when there is no such file.
+
+    Raises ``ConfigError`` when it cannot be read, or an entry is wrong.
+    """
     from adk_skills_agent.settings import read_toml
 
     if not path.is_file():
@@ -285,7 +294,7 @@ def read_wanted(path: Path) -> dict[str, Origin]:
 def changed_manifest(path: Path, changes: Mapping[str, LockedSkill | None]) -> bytes | None:
     """A manifest with skills added, replaced or (None) removed; comments and order of the rest stay.
 
-    Returns what to write; None when nothing changes. Raises ``ConfigError``.
+    Returns what to write; None when nothing changes. Raises ``ConfigError`` when the manifest cannot be read.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError

@@ -36,7 +36,8 @@ _BY_FOLDER = frozenset({OriginKind.GIT, OriginKind.FOLDER, OriginKind.ARCHIVE})
 def listed_elsewhere(source: str, project_root: Path, skills_folder: Path) -> dict[str, Origin] | None:
     """The skills that another installer's lock, or its marks, name; None when ``source`` is no such thing.
 
-    ``source`` is the path of a lock, or ``gh:``, which looks in ``skills_folder``. Raises ``ConfigError``.
+    ``source`` is the path of a lock, or ``gh:``, which looks in ``skills_folder``. Raises ``ConfigError`` when it
+    cannot be read.
     """
     if source == BY_GH:
         places = sorted(skills_folder.iterdir()) if skills_folder.is_dir() else []

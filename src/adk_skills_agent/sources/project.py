@@ -238,7 +238,10 @@ class Project:
         return _Change(self)
 
     def guard_path(self) -> Path:
-        """The file that is locked while the project is changed; it is not in the project. Raises ``ConfigError``."""
+        """The file that is locked while the project is changed; it is not in the project.
+
+        Raises ``ConfigError`` when the user has no home folder.
+        """
         data = data_folder(RegistryConfig())
         if data is None:
             raise ConfigError("There is no home folder to keep skills in. Set HOME or XDG_DATA_HOME.")
@@ -601,7 +604,10 @@ class _Change:
             os.sync()
 
     def install(self, entries: Iterable[tuple[LockedSkill, SkillTree]], *, link: bool) -> None:
-        """Put trees in place; the bytes of a folder that goes are kept. Raises ``SourceError``."""
+        """Put trees in place; the bytes of a folder that goes are kept.
+
+        Raises ``SourceError`` when the disk refuses.
+        """
         chosen = list(entries)
         self._keep([tree for _, tree in chosen])
         for entry, tree in chosen:

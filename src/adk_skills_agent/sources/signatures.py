@@ -60,7 +60,10 @@ class SignaturePolicy:
         return replace(self, required=self.required or required, bundle=bundle or self.bundle)
 
     def knows(self, signer: str) -> bool:
-        """Whether a signer that a lock names is still one of these. Raises ``ConfigError``."""
+        """Whether a signer that a lock names is still one of these.
+
+        Raises ``ConfigError`` when the file of SSH signers cannot be read.
+        """
         if not signer or not self.names_signers:
             return bool(signer)
         if signer in {identity for identity, _ in self.sigstore}:
@@ -99,7 +102,7 @@ def _is_principal(signer: str, patterns: str) -> bool:
 def read_signature_policy(path: Path) -> SignaturePolicy:
     """What a project demands of signatures; nothing when there is no such file.
 
-    Paths in the file start from its folder. Raises ``ConfigError``.
+    Paths in the file start from its folder. Raises ``ConfigError`` when a line is wrong.
     """
     if not path.is_file() or not _may_say_something(path):
         return SignaturePolicy()

@@ -53,7 +53,8 @@ class SkillStore:
         """Keep a tree; nothing happens when it is there already.
 
         With ``flush`` the disk has it before it gets its name. Who puts many flushes once, afterwards: what a power cut
-        leaves damaged is found when it is used. Returns its folder, read-only. Raises ``SourceError``.
+        leaves damaged is found when it is used. Returns its folder, read-only. Raises ``SourceError`` when the disk
+        refuses.
         """
         target = self.path(tree.digest)
         if target.is_dir():
@@ -185,7 +186,7 @@ def install_copy(target: Path, tree: SkillTree) -> None:
 
 
 def install_link(target: Path, stored: Path) -> None:
-    """Put a link to a tree of the store at a place, in one step. Raises ``OSError``."""
+    """Put a link to a tree of the store at a place, in one step. Raises ``OSError`` when the disk refuses."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = _folder_aside(target.parent)
     try:
@@ -263,7 +264,8 @@ def flush_folder(folder: Path) -> None:
 def one_at_a_time(place: Path) -> Iterator[None]:
     """Let one process at a time change a project; the others wait.
 
-    The file ``place`` is made, kept, and locked while the block runs; a kill unlocks it. Raises ``SourceError``.
+    The file ``place`` is made, kept, and locked while the block runs; a kill unlocks it. Raises ``SourceError`` when
+    the disk refuses.
     """
     import fcntl
 

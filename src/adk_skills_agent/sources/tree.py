@@ -252,7 +252,10 @@ def digest_folder(folder: Path, what: str) -> tuple[dict[str, str], frozenset[st
 
 
 def read_regular(path: Path | str) -> bytes:
-    """The bytes of a regular file, bounded; never waits for a pipe. Raises ``OSError``."""
+    """The bytes of a regular file, bounded; never waits for a pipe.
+
+    Raises ``OSError`` when it is no regular file, too large, or cannot be read.
+    """
     return _read_with_mode(path)[0]
 
 

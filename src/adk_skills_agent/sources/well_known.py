@@ -107,7 +107,7 @@ def write_site(folder: Path, skills: Iterable[tuple[str, str, SkillTree]]) -> li
     """Write a site of files that any web server can serve: index 0.2 and an archive a skill.
 
     Returns what was written, the index last; an archive's name has its digest, so that a cache never mixes two
-    versions. Raises ``OSError``.
+    versions. Raises ``OSError`` when the disk refuses.
     """
     from adk_skills_agent.sources.store import write_aside
 

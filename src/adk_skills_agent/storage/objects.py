@@ -46,14 +46,17 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
-        """Put an object in its place, whole or not at all; one of that name is replaced. Raises ``StorageError``."""
+        """Put an object in its place, whole or not at all; one of that name is replaced.
+
+        Raises ``StorageError`` when the store refuses.
+        """
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
         """Put an object where there is none; of several who try at once, one does.
 
         ``data`` must not be what another caller would write: an answer that got lost is told by it. Returns False when
-        there is another one already. Raises ``StorageError``.
+        there is another one already. Raises ``StorageError`` when the store refuses.
         """
 
     @abstractmethod
@@ -69,7 +72,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
-        """Remove objects; those that are not there are no error. Raises ``StorageError``."""
+        """Remove objects; those that are not there are no error. Raises ``StorageError`` when the store refuses."""
 
     def sweep(self, folder: str, seconds: float = ASIDE_SECONDS) -> None:  # noqa: B027  # most stores have nothing to do
         """Remove what killed processes left half written in a folder; nothing where a store has no such thing.
@@ -100,7 +103,10 @@ class ObjectStore(ABC):
             )
 
     def write_all(self, objects: Mapping[str, Callable[[], bytes]]) -> None:
-        """Several objects; their bytes are asked for when it is their turn. Raises ``StorageError``."""
+        """Several objects; their bytes are asked for when it is their turn.
+
+        Raises ``StorageError`` when the store refuses one.
+        """
         _each(lambda item: self.write(item[0], item[1]()), list(objects.items()))
 
 
@@ -269,7 +275,10 @@ def _flush(folder: Path) -> None:
 
 
 class FsspecObjects(ObjectStore):
-    """Objects of any file system that fsspec knows. Raises ``ConfigError``."""
+    """Objects of any file system that fsspec knows.
+
+    Raises ``ConfigError`` when fsspec or the file system's own package is missing.
+    """
 
     def __init__(self, url: str, **options: Any) -> None:
         self.shown = _without_credentials(url)

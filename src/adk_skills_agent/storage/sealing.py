@@ -27,7 +27,7 @@ class Sealer:
     """Seals and opens objects, and names content so that only who has the key can tell what it is.
 
     ``keys`` are of 32 bytes each, or 64 hexadecimal digits, or base64 of 32 bytes. The first one seals; all of them
-    open, so a key is changed by putting the new one first. Raises ``ConfigError``.
+    open, so a key is changed by putting the new one first. Raises ``ConfigError`` when a key is of another length.
     """
 
     def __init__(self, keys: Sequence[bytes | str]) -> None:

@@ -226,7 +226,7 @@ _MAX_DEPTH = 32  # nesting; deeper schemas are refused by the service, too
 
 
 def check_tools(tools: list[Any]) -> None:
-    """Check every function declaration of a request. Raises ``InvalidRequest``."""
+    """Check every function declaration of a request. Raises ``InvalidRequest`` when one is wrong."""
     seen: set[str] = set()
     for t, tool in enumerate(tools):
         where = f"GenerateContentRequest.tools[{t}]"

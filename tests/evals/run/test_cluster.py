@@ -7,6 +7,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -329,6 +330,37 @@ def test_a_driver_that_is_killed_goes_on_with_resume(project: Path) -> None:
     assert (plain.returncode, again.returncode) == (0, 0), again.stderr
     assert said(rows(project, "out")) == said(rows(project, "plain"))
     assert kept >= 5
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KILLED_RUNS", "3"))))
+def test_nodes_and_drivers_killed_at_random_leave_the_table_of_an_uninterrupted_run(project: Path, seed: int) -> None:
+    """50 of them: ``KILLED_RUNS=50 pytest -m slow -k killed_at_random``."""
+    chance = random.Random(seed)
+    plain = done(project, *command("plain", "--parallel", "3", runs=24))
+    assert plain.returncode == 0, plain.stderr
+    wanted = rows(project, "plain")
+    victims = chance.choice((["node"], ["driver"], ["node", "driver"], ["driver", "driver"]))
+    more: list[str] = []
+    for victim in [*victims, ""]:
+        run = Running(project, "killed", "--cluster", "local:3", *more, runs=24)
+        more = ["--resume"]
+        if victim:
+            before = len(rows(project, "killed")) if (project / "killed/trials.jsonl").exists() else 0
+            run.until(chance.randint(before + 1, len(wanted) - 1) if before < len(wanted) - 1 else before)
+        if victim == "node":
+            raylets = sorted((one for one in run.begun if "raylet" in one.name()), key=lambda one: one.create_time())
+            lost = chance.choice(raylets[1:])  # the first is the head
+            for process in (*lost.children(recursive=True), lost):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        if victim == "driver":
+            run.process.kill()
+            run.end()  # the next run begins while parts of this one's cluster still end
+        else:
+            assert run.end() == 0, run.said()
+    assert said(rows(project, "killed")) == said(wanted)
 
 
 @needs_ray

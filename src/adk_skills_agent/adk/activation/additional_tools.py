@@ -33,7 +33,10 @@ logger = logging.getLogger(__name__)
 
 
 class AdditionalTools:
-    """The ``additional_tools=`` of a toolset, as tools by name and toolsets. Raises ``ConfigError``."""
+    """The ``additional_tools=`` of a toolset, as tools by name and toolsets.
+
+    Raises ``ConfigError`` when an item is no tool.
+    """
 
     def __init__(self, given: Sequence[Any] | None = None) -> None:
         self.tools: dict[str, BaseTool] = {}

@@ -52,7 +52,10 @@ class WorkspaceStores:
         self._store = None if self._of_runner else workspace_store_of(setting)
 
     def of(self, runtime: SkillRuntime, tool_context: ToolContext) -> SessionStore | None:
-        """What a call says about the store of its session; None when there is none. Raises ``ConfigError``."""
+        """What a call says about the store of its session; None when there is none.
+
+        Raises ``ConfigError`` when the runner's artifact service cannot be one.
+        """
         store = self._service_store(tool_context) if self._of_runner else self._store
         if store is None:
             return None

@@ -107,7 +107,10 @@ class ShellSettings:
 
 
 def shell_of(value: object) -> ShellSettings | None:
-    """The setting ``shell`` of a toolset: True, False, or settings. Raises ``ConfigError``."""
+    """The setting ``shell`` of a toolset: True, False, or settings.
+
+    Raises ``ConfigError`` when it is something else.
+    """
     if value is None or value is False:
         return None
     if value is True:
@@ -291,7 +294,7 @@ class EnvironmentShell:
     async def run(
         self, context: ToolContext, call: ShellCall
     ) -> tuple[dict[str, object], ExecutionResult, Sequence[RefusedHost]]:
-        """Run a command in the environment's working directory. Raises ``SandboxError``."""
+        """Run a command in the environment's working directory. Raises ``SandboxError`` when the environment fails."""
         began = time.monotonic()
         try:
             if not getattr(self.environment, "is_initialized", True):

@@ -58,7 +58,8 @@ class ShellFiles(ABC):
     async def write(self, path: str, content: str) -> Sequence[str]:
         """Create or replace a file of the workspace or of ``/tmp``.
 
-        Returns sentences for the model about what was not kept for other servers. Raises ``InvalidArguments``.
+        Returns sentences for the model about what was not kept for other servers. Raises ``InvalidArguments`` when
+        the path is of no place that can be written.
         """
 
 
@@ -175,7 +176,10 @@ def _check(path: str) -> None:
 
 
 def _place(path: str) -> tuple[PurePosixPath, PurePosixPath]:
-    """Which of the three places a path is in, and where there. Raises ``InvalidArguments``."""
+    """Which of the three places a path is in, and where there.
+
+    Raises ``InvalidArguments`` when it is in none of them.
+    """
     _check(path)
     given = PurePosixPath(path)
     place = WORK_DIR

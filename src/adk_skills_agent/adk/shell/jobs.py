@@ -368,7 +368,10 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _stamps(root: Path) -> dict[str, Stamp]:
-    """Files and folders below a folder; a folder's path ends with ``/``. Raises ``OSError``."""
+    """Files and folders below a folder; a folder's path ends with ``/``.
+
+    Raises ``OSError`` when the folder cannot be read.
+    """
 
     def unreadable(error: OSError) -> None:
         raise error

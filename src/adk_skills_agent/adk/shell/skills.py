@@ -95,7 +95,10 @@ async def _decision(runtime: SkillRuntime, skill: KnownSkill) -> Decision:
 
 
 def skill_mounts(skills: list[MountedSkill], versions: dict[str, str]) -> tuple[ReadOnlyMount, ...]:
-    """The folders of skills for a run. Blocks: a skill in memory is put on the disk. Raises ``SkillsError``."""
+    """The folders of skills for a run. Blocks: a skill in memory is put on the disk.
+
+    Raises ``SkillsError`` when one is gone or cannot be copied.
+    """
     mounts = []
     for mounted in skills:
         local = mounted.skill.local()

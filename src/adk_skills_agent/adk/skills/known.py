@@ -115,7 +115,10 @@ class KnownSkill(ABC):
 
     @abstractmethod
     def local(self) -> Skill:
-        """The skill as a folder of this machine, for what runs or mounts it. Raises ``SkillsError``."""
+        """The skill as a folder of this machine, for what runs or mounts it.
+
+        Raises ``SkillsError`` when it is gone or cannot be read.
+        """
 
     def copy_digest(self, version: str) -> str:
         """What the sandbox's copy of :meth:`local` has to hold to be of this version; empty when it cannot differ.

@@ -226,7 +226,10 @@ class RunSkillScriptTool(ToolsetTool):
         return refusal or replace(call, prepared=None, packages=(prepared.lock.digest,))
 
     def _look(self, call: ScriptCall, backend: ScriptBackend, *, wants_version: bool) -> _Found:
-        """Everything about a call that is on the disk. Blocking. Raises ``SkillsError``."""
+        """Everything about a call that is on the disk. Blocking.
+
+        Raises ``SkillsError`` when the skill or its script is gone.
+        """
         path = _find(call.skill, call.asked)
         version = _version_of(call.skill) if wants_version else ""
         decision = self.runtime.permissions.decide(call.skill, "run", path)

@@ -90,7 +90,7 @@ class ShellTool(ToolsetTool):
             answer_undeclared(llm_request, named.name, named)
 
     def shell(self, tool_context: ToolContext) -> Shell:
-        """The place where commands run now. Raises ``InvalidArguments``."""
+        """The place where commands run now. Raises ``InvalidArguments`` when the agent has none."""
         backend = script_backend_of(self.runtime, tool_context, self._environments)
         if backend is not None and backend.own is not None:
             return SandboxShell(self.runtime, backend.own)

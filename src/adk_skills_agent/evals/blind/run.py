@@ -81,7 +81,8 @@ async def run_comparisons(
 
     A pair whose outputs are the same, byte by byte, is a tie without a question. One that was compared already, with
     these outputs and this judge, is not compared again. ``seed`` draws which output is A. ``on_change`` is told when a
-    comparison starts (without a result) and when it ends. Returns the state at the end. Raises ``ConfigError``.
+    comparison starts (without a result) and when it ends. Returns the state at the end. Raises ``ConfigError`` when
+    earlier rows were compared in another way.
     """
     state = state if state is not None else BlindState(len(pairs))
     known, places = ledger.known(), _places(rows)
@@ -308,7 +309,7 @@ class Comparisons(RowFile):
         super().__init__(folder, NAME, resume=True)
 
     def known(self) -> dict[PairKey, Compared]:
-        """The comparisons there are; the last row of a pair counts. Raises ``ConfigError``."""
+        """The comparisons there are; the last row of a pair counts. Raises ``ConfigError`` when a line is wrong."""
         self.cut_torn_row()
         return _by_pair(self.path)
 

@@ -279,7 +279,7 @@ def read_options(name: str, criterion: float | Mapping[str, Any] | None = None) 
 
 
 def score_trace(name: str, actual: Trace, expectation: Expectation, given: Options) -> Score:
-    """Score with a metric that asks no model. Raises ``ConfigError``."""
+    """Score with a metric that asks no model. Raises ``ConfigError`` when the metric needs a judge."""
     metric = find_metric(name)
     if metric.score is None:
         raise ConfigError(f"{name} needs a judge model.")

@@ -23,7 +23,10 @@ class Mode(StrEnum):
 
 
 def score(actual: Trace, expected: Trace | None, *, mode: Mode | str = Mode.MULTISET, threshold: float = 1.0) -> Score:
-    """The share of expected calls that were made, by name, turn by turn. Raises ``ValueError``."""
+    """The share of expected calls that were made, by name, turn by turn.
+
+    Raises ``ValueError`` when a criterion is wrong.
+    """
     mode = Mode(mode)
     if expected is None:
         return not_evaluated(actual, "The case has no expected calls to compare with.")

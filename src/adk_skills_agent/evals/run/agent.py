@@ -171,7 +171,7 @@ class Activations:
 
 
 def agent_named(name: str) -> LlmAgent:
-    """The user's agent, from ``module:attribute``. Raises ``ConfigError``."""
+    """The user's agent, from ``module:attribute``. Raises ``ConfigError`` when there is no agent there."""
     from google.adk.agents import LlmAgent
 
     from adk_skills_agent.evals.models import object_named

@@ -87,7 +87,7 @@ def settings_of(
 
 
 def check_budget(names: ModelNames, prepared: Prepared, budget_usd: float | None) -> None:
-    """Refuse a budget that cannot be held because a price is not known. Raises ``ConfigError``."""
+    """Refuse a budget that cannot be held because a price is not known. Raises ``ConfigError`` when it does."""
     if budget_usd is None:
         return
     if _price(names.price, names.model) is None:

@@ -237,7 +237,7 @@ class EngineBuild:
 
 
 def build(client: Any, build: EngineBuild, options: EngineOptions, say: Callable[[str], None]) -> Any:
-    """Build it and return the engine's image; blocks. Raises ``BuildError``."""
+    """Build it and return the engine's image; blocks. Raises ``BuildError`` when that fails."""
     import docker.errors
     import requests
 

@@ -221,7 +221,8 @@ def _heredoc(lines: list[str], number: int, match: re.Match[str], line: int) -> 
 def images_of(text: str, given: Mapping[str, str]) -> tuple[str, ...]:
     """The images behind every FROM, each once; a stage of the same file and ``scratch`` are none.
 
-    ``given`` has build arguments, over the defaults of an ``ARG`` before the first FROM. Raises ``ConfigError``.
+    ``given`` has build arguments, over the defaults of an ``ARG`` before the first FROM. Raises ``ConfigError`` when
+    a line cannot be read.
     """
     return tuple(dict.fromkeys(image for _, image in _from_images(parse_dockerfile(text), given) if image is not None))
 

@@ -59,7 +59,7 @@ def read_engine_options(
     build_arguments: Sequence[str] = (),
     certificates: Path | None = None,
 ) -> EngineOptions:
-    """Options as they are written on the command line. Raises ``ConfigError``."""
+    """Options as they are written on the command line. Raises ``ConfigError`` when one is wrong."""
     bases = {}
     for pair in base_images:
         name, equals, image = pair.rpartition("=")

@@ -250,7 +250,7 @@ async def in_folder(
 ) -> bytes | None:
     """Do one verb of ``local_entry.py`` to a folder of the range: ``empty``, ``unpack``, ``read`` or ``remove``.
 
-    Returns what ``read`` found, None when there is no such file; else nothing. Raises ``SandboxError``.
+    Returns what ``read`` found, None when there is no such file; else nothing. Raises ``SandboxError`` when it fails.
     """
     with contextlib.ExitStack() as open_files:
         descriptors = []

@@ -64,7 +64,7 @@ class TaskSet:
 
 
 def read_tasks(folder: Path, *, containing: str = "") -> TaskSet:
-    """The tasks below a folder, by name. Raises ``ConfigError``."""
+    """The tasks below a folder, by name. Raises ``ConfigError`` when there is none."""
     try:
         entries = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:

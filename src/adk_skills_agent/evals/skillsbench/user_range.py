@@ -142,7 +142,8 @@ _OPEN_TO_ALL = 0o1777
 async def make_owned(folder: Path, names: Sequence[str], users: UserRange) -> None:
     """Make empty folders of the range's root, mode 0755, in a folder of the caller's.
 
-    Nobody else may know the name of ``folder``; it is open to pass afterwards. Raises ``SandboxError``.
+    Nobody else may know the name of ``folder``; it is open to pass afterwards. Raises ``SandboxError`` when they
+    cannot be made.
     """
     if os.geteuid() == 0:
         _give_away(folder, names, users)

@@ -95,7 +95,10 @@ class ServedCatalog:
 
 
 def skills_server(catalog: CatalogReader, version: str = "") -> Server[Any]:
-    """An MCP server that offers the skills of a catalogue. Raises ``ConfigError``."""
+    """An MCP server that offers the skills of a catalogue.
+
+    Raises ``ConfigError`` when the package ``mcp`` is missing.
+    """
     types, server_class, error_class = _mcp()
     served = ServedCatalog(catalog)
 
@@ -169,7 +172,10 @@ def _mcp() -> tuple[Any, Any, Any]:
 
 
 async def serve_stdio(catalog: CatalogReader, version: str = "") -> None:
-    """Serve one client over this process's standard input and output, until it hangs up. Raises ``ConfigError``."""
+    """Serve one client over this process's standard input and output, until it hangs up.
+
+    Raises ``ConfigError`` when the package ``mcp`` is missing.
+    """
     server = skills_server(catalog, version)
     from mcp.server.stdio import stdio_server
 
@@ -180,7 +186,8 @@ async def serve_stdio(catalog: CatalogReader, version: str = "") -> None:
 class TokenGate:
     """An ASGI application that gives each client, by its bearer token, a server of its own.
 
-    ``catalogs`` maps a token to what its client may see. Raises ``ConfigError``.
+    ``catalogs`` maps a token to what its client may see. Raises ``ConfigError`` when there is no token, or one is too
+    short.
     """
 
     def __init__(self, catalogs: Mapping[str, CatalogReader], version: str = "", path: str = "/mcp") -> None:
