@@ -33,6 +33,7 @@ FINDINGS, USAGE, INTERRUPTED = 1, 2, 130
 
 COMMANDS = {
     "init": ("init:command", "Make an agent project that runs under adk web."),
+    "examples": ("init:examples_command", "Copy the example skills and agents of this package here."),
     "list": ("skills:list_command", "List the skills of folders or scopes."),
     "info": ("skills:info_command", "Show everything about one skill."),
     "validate": ("skills:validate_command", "Check skills against the specification."),

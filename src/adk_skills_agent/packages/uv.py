@@ -248,7 +248,11 @@ class Cause:
     for_model: str  # the end of a sentence that begins with the packages
     for_owner: str  # what is wrong and what to do
     of_some: bool = False  # whether it is about some of the packages: without them the others may be had
+    # finds the package in what was said; in the two sentences it takes the place of ``one of them`` and ``NAME``
+    named: re.Pattern[str] | None = None
 
+
+_PACKAGE_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?"
 
 # What uv says when it fails, first match first: the sentence for the model and what the owner should do.
 
@@ -287,15 +291,17 @@ _CAUSES: tuple[Cause, ...] = (
     Cause(
         re.compile(r"no wheels|has no usable wheels|building (?:from )?source|no-binary|`--no-build`|only-binary"),
         "cannot be installed: one of them has no ready-made wheel for this machine",
-        "A build runs a package's own code, so it has to be allowed: adk-skills prepare --build NAME, or "
-        "Dependencies(builds=(NAME,)); it runs in the sandbox. Or use a version with a wheel.",
+        "A build runs a package's own code, so it has to be allowed: adk-skills prepare with --build NAME, or "
+        "Dependencies(builds=('NAME',)); it runs in the sandbox. Or use a version with a wheel.",
         of_some=True,
+        named=re.compile(rf"\b({_PACKAGE_NAME})(?:==\S+)? has no (?:usable )?wheels"),
     ),
     Cause(
         re.compile(r"not found in the (?:package registry|provided package locations)|there (?:are|is) no versions?"),
         "cannot be installed: one of them does not exist in the package index",
-        "A package or version does not exist in the index. Check the name.",
+        "Check the name and the version of NAME.",
         of_some=True,
+        named=re.compile(rf"\b({_PACKAGE_NAME})(?:[=<>~!]\S+)? was not found|no versions? of ({_PACKAGE_NAME})"),
     ),
     Cause(
         re.compile(r"No solution found"),
@@ -317,9 +323,12 @@ def explained(causes: Sequence[Cause], what: str, said: str, command: str) -> Pa
     program = command.partition(" ")[0]
     for cause in causes:
         if cause.pattern.search(said):
+            match = cause.named.search(said) if cause.named is not None else None
+            name = next(filter(None, match.groups()), "") if match is not None else ""
+            model = cause.for_model.replace("one of them", name) if name else cause.for_model
+            owner = cause.for_owner.replace("NAME", name or "NAME")
             error = failure(
-                f"{_capital(what)} {cause.for_model}. Do it without them, or tell the user.",
-                f"{cause.for_owner} {program} says: {tail}",
+                f"{_capital(what)} {model}. Do it without them, or tell the user.", f"{owner} {program} says: {tail}"
             )
             error.of_some = cause.of_some
             return error

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.policy import (
         FORMER_LEVELS,
         PRESETS,
+        PresetName,
         check_env,
         check_env_name,
         check_policy,
@@ -121,7 +122,8 @@ _NAMES = {
     "network.hosts": "HostNameError normalise_host parse_host",
     "output": "Capture",
     "policy": (
-        "FORMER_LEVELS PRESETS check_env check_env_name check_policy load_policy looks_secret policy_of resolve_policy"
+        "FORMER_LEVELS PRESETS PresetName check_env check_env_name check_policy load_policy looks_secret policy_of "
+        "resolve_policy"
     ),
     "process.command": "NOBODY search_path",
     "ray.cluster": "join=join_cluster load_ray sentence_of",

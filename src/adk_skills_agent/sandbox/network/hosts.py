@@ -11,6 +11,7 @@ import re
 import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from adk_skills_agent.errors import ConfigError
 
@@ -123,7 +124,9 @@ def parse_host(pattern: str) -> tuple[str, int | None]:
     try:
         name = normalise_host(text[2:] if wildcard else text)
     except HostNameError as error:
-        raise ConfigError(f"network: the host {pattern!r} {error}.") from None
+        inside = urlsplit(pattern if "://" in pattern else f"//{pattern}").hostname if "/" in pattern else None
+        hint = f" Did you mean {inside!r}?" if inside else ""
+        raise ConfigError(f"network: the host {pattern!r} {error}.{hint}") from None
     if not wildcard:
         return name, port
     if "." not in name:
