@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from adk_skills_agent.cli.output import counted, print_columns, print_json, printable, safe
-from adk_skills_agent.cli.sources import a_path, json_option
+from adk_skills_agent.cli.sources import a_path, complete_installed, json_option
 from adk_skills_agent.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ Examples:
 
 
 @click.command("remove", epilog=_REMOVE_EXAMPLES)
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_installed)
 @scope_option
 @click.option("--force", is_flag=True, help="Also with local edits, and when another skill needs it.")
 @json_option
@@ -348,7 +348,7 @@ Examples:
 
 
 @click.command("why", epilog=_WHY_EXAMPLES)
-@click.argument("name")
+@click.argument("name", shell_complete=complete_installed)
 @scope_option
 @json_option
 def why_command(name: str, scope: Literal["project", "user"], as_json: bool) -> None:
@@ -429,7 +429,7 @@ _WORDS = {
 
 
 @click.command("outdated", epilog=_OUTDATED_EXAMPLES)
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_installed)
 @scope_option
 @private_option
 @json_option
@@ -466,7 +466,7 @@ a conflict and stops the update of its skill. The lock then has the merged bytes
 
 
 @click.command("update", epilog=_UPDATE_EXAMPLES)
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_installed)
 @scope_option
 @click.option("--dry-run", is_flag=True, help="Write nothing.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show what changes: instructions, scripts, other files.")

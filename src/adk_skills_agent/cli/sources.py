@@ -92,6 +92,19 @@ def complete_skill(ctx: click.Context, param: click.Parameter, incomplete: str) 
     ]
 
 
+def complete_installed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of installed skills that begin so."""
+    from click.shell_completion import CompletionItem
+
+    from adk_skills_agent.sources import open_project
+
+    try:
+        installed = open_project(Path.cwd(), ctx.params.get("scope") or "project").read_lock().skills
+    except (SkillsError, OSError):
+        return []
+    return [CompletionItem(name) for name in installed if name.startswith(incomplete)]
+
+
 def complete_script(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The scripts of the skill that was named, as they may be called: with their folder or without."""
     from click.shell_completion import CompletionItem
