@@ -321,6 +321,33 @@ def test_a_server_does_not_lead_into_a_private_network_unasked(served: Path, tmp
         assert pdf.name == "pdf"
 
 
+def test_row_147_nothing_is_sent_to_a_private_address_that_a_name_gets_after_it_was_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Seen: one GET reached a service of this machine, which may act on it; only its answer was not used."""
+    from adk_skills_agent.sources.http import WebClient
+
+    asked: list[str] = []
+    real = socket.getaddrinfo
+
+    def rebinds(host: str | bytes, *more: object, **how: object) -> list[tuple[object, ...]]:
+        if host not in {"rebind.example", b"rebind.example"}:
+            return real(host, *more, **how)  # type: ignore[arg-type, return-value]
+        asked.append("rebind.example")
+        return real("192.0.43.8" if len(asked) == 1 else "127.0.0.1", *more, **how)  # type: ignore[arg-type, return-value]
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebinds)
+    with site_at(tmp_path) as inner:
+        seen: list[str] = []
+        monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "do_GET", lambda handler: seen.append(handler.path))
+        port = inner.rpartition(":")[2]
+        leads = site_at(tmp_path, redirect=f"http://rebind.example:{port}")
+        with leads as outer, WebClient(outer) as client, pytest.raises(SourceError, match="private address"):
+            client.get(f"{outer}/deploy?now=1", 1_000)
+    assert len(asked) == 2
+    assert seen == []
+
+
 def test_an_answer_without_end_is_cut_off(tmp_path: Path):
     from adk_skills_agent.sources.http import WebClient
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import socket
 import ssl
@@ -82,11 +83,12 @@ class WebClient:
             private_is_fine = self._allow_private or _authority(url) == self._named
             if urlsplit(url).scheme not in {"https", "http"}:
                 raise SourceError(f"{_plain(url)} is no web address, so it is not followed.")
+            watched: dict[str, Any] = {}
             if not private_is_fine:
                 _refuse_private(url)
-            with self._client.stream("GET", url, headers={**headers, "Accept-Encoding": "identity"}) as answer:
-                if not private_is_fine:
-                    _refuse_peer(answer, url)
+                watched["trace"] = functools.partial(_refuse_peer, url)
+            wanted = {**headers, "Accept-Encoding": "identity"}
+            with self._client.stream("GET", url, headers=wanted, extensions=watched) as answer:
                 if answer.status_code not in _REDIRECTS:
                     yield answer
                     return
@@ -126,12 +128,15 @@ def _refuse_private(url: str) -> None:
         _refuse_address(str(address[0]), url)
 
 
-def _refuse_peer(answer: Any, url: str) -> None:
-    """The address that did answer: a name may have changed its address since it was looked up."""
-    stream = answer.extensions.get("network_stream")
-    peer = stream.get_extra_info("server_addr") if stream is not None else None
-    if peer:
-        _refuse_address(str(peer[0]), url)
+def _refuse_peer(url: str, event: str, about: Mapping[str, Any]) -> None:
+    """Look at the address that was connected to, before anything is sent: a name may have a new one (row 147)."""
+    if event != "connection.connect_tcp.complete":
+        return
+    try:
+        _refuse_address(str(about["return_value"].get_extra_info("server_addr")[0]), url)
+    except SourceError:
+        about["return_value"].close()
+        raise
 
 
 def _refuse_address(text: str, url: str) -> None:
