@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.server
 import json
@@ -22,6 +23,7 @@ from repositories import Run, skill_text
 import preloaded
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.sources.fetch import fetch_skills
+from adk_skills_agent.sources.mcp import client
 from adk_skills_agent.sources.mcp.client import McpSkills
 from adk_skills_agent.sources.origin import read_origin
 from adk_skills_agent.sources.tree import read_tree
@@ -207,6 +209,38 @@ def test_a_server_without_the_extension_and_none_at_all_are_said(tmp_path: Path)
     assert "geheim" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("encoding", "piece", "said"),
+    [("identity", b" " * 65_536, "sends more than"), ("gzip", gzip.compress(bytes(1 << 20)), "compressed")],
+)
+def test_row_149_an_answer_of_an_mcp_server_is_bounded_while_it_comes(
+    encoding: str, piece: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Seen: the client took what came until the memory was full; 1 MB in gzip was 1 GB."""
+    monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 1 << 20)
+    sent = 0
+
+    class Endless(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            nonlocal sent
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Encoding", encoding)
+            self.end_headers()
+            with contextlib.suppress(OSError):  # the client has gone
+                while sent < 32 << 20:
+                    self.wfile.write(piece)
+                    sent += len(piece)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with at_loopback(Endless) as url, pytest.raises(SourceError, match=said):
+        McpSkills(url).folders()
+    assert sent < 32 << 20
+
+
 # Static sites
 
 
@@ -245,7 +279,13 @@ def site_at(
         def log_message(self, *_: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with at_loopback(Handler, authority) as url:
+        yield url
+
+
+@contextmanager
+def at_loopback(handler: type[http.server.BaseHTTPRequestHandler], authority: Path | None = None) -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     if authority is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(authority / "cert.pem", authority / "key.pem")
