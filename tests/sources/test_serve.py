@@ -388,6 +388,15 @@ def test_row_147_nothing_is_sent_to_a_private_address_that_a_name_gets_after_it_
     assert seen == []
 
 
+@pytest.mark.parametrize("address", ["64:ff9b::a00:1", "2002:7f00:1::1", "fec0::1", "::ffff:10.0.0.1"])
+def test_row_159_a_private_address_inside_of_another_is_private(address: str):
+    """Seen: the address that a gateway makes 10.0.0.1 of (NAT64, 6to4) was a public one."""
+    from adk_skills_agent.sources.http import WebClient
+
+    with WebClient("") as client, pytest.raises(SourceError, match="private address"):
+        client.get(f"http://[{address}]/x", 1_000)
+
+
 def test_an_answer_without_end_is_cut_off(tmp_path: Path):
     from adk_skills_agent.sources.http import WebClient
 

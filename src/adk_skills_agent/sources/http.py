@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import ipaddress
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -142,9 +141,9 @@ def _refuse_peer(url: str, event: str, about: Mapping[str, Any]) -> None:
 
 
 def _refuse_address(text: str, url: str) -> None:
-    address = ipaddress.ip_address(text.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    if not (mapped or address).is_global:
+    from adk_skills_agent.sandbox import address_refusal  # the proxy of runs asks the same
+
+    if address_refusal(text) is not None:
         raise SourceError(
             f"{_plain(url)} is at a private address, and not you but others named it, so it is not fetched. "
             "Allow it with --allow-private if that is meant."

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from adk_skills_agent.sandbox.contract import NetworkDecision
-from adk_skills_agent.sandbox.network.hosts import MAX_NAME, AddressNetwork, AllowedHosts, refusal
+from adk_skills_agent.sandbox.network.hosts import MAX_NAME, AddressNetwork, AllowedHosts, address_refusal
 from adk_skills_agent.sandbox.network.proxy_request import ProxyRequest, Refused, parse_request
 from adk_skills_agent.sandbox.network.resolver import Resolver
 
@@ -245,7 +245,7 @@ class Proxy:
         worst: tuple[str, str] | None = None
         for address in found[:_MAX_ADDRESSES]:
             try:
-                reason = refusal(address, allowed=self._allow_addresses)
+                reason = address_refusal(address, allowed=self._allow_addresses)
             except OSError as error:
                 reason = f"the address could not be checked: {error.strerror}"
                 raise Refused(reason, status=503, host=host, port=port) from None
