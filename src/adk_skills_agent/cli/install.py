@@ -192,7 +192,8 @@ def _finder(
             single = bool(place.subpath) or requirement.source is not None
             try:
                 names = () if place.subpath else (requirement.name,)
-                return fetch_skills(place, names, allow_private=allow_private, signatures=signatures)
+                by = sources if place is requirement.source else None
+                return fetch_skills(place, names, allow_private=allow_private, signatures=signatures, named_by=by)
             except SourceError:
                 if single and requirement.source is not None:
                     raise

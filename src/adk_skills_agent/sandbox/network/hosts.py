@@ -189,7 +189,7 @@ def parse_networks(texts: Sequence[str]) -> tuple[AddressNetwork, ...]:
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
-def refusal(text: str, *, allowed: Sequence[AddressNetwork] = ()) -> str | None:
+def address_refusal(text: str, *, allowed: Sequence[AddressNetwork] = ()) -> str | None:
     """Why the proxy may not connect to a numeric address, in words like "loopback"; None when it may.
 
     ``allowed`` are networks that are allowed whatever they are; for tests.
