@@ -35,6 +35,8 @@ def wrong(text: str) -> list[str]:
     found = []
     code = False
     for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```") and line[0] == " ":
+            found.append(f"{number}: a fence is never indented: {line}")
         if line.startswith("```"):
             if not (line == "```" if code else _FENCE.fullmatch(line)):
                 found.append(f"{number}: a fence is a language, and a title at most: {line}")
@@ -56,7 +58,7 @@ def test_a_page_has_only_markdown_that_the_generator_renders(page: Path) -> None
 
 @pytest.mark.parametrize(
     "text",
-    ["```sh norun\npip install x\n```\n", "**What follows.**\n- one\n", "```sh\npip\n", "A sentence.\n|---|\n"],
+    ["```sh norun\npip install x\n```\n", "**What follows.**\n- one\n", "```sh\npip\n", "A sentence.\n|---|\n", "- one\n  ```sh\n"],
 )
 def test_what_it_would_show_as_text_is_found(text: str) -> None:
     assert len(wrong(text)) == 1
