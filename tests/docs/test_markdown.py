@@ -58,7 +58,13 @@ def test_a_page_has_only_markdown_that_the_generator_renders(page: Path) -> None
 
 @pytest.mark.parametrize(
     "text",
-    ["```sh norun\npip install x\n```\n", "**What follows.**\n- one\n", "```sh\npip\n", "A sentence.\n|---|\n", "- one\n  ```sh\n"],
+    [
+        "```sh norun\npip install x\n```\n",
+        "**What follows.**\n- one\n",
+        "```sh\npip\n",
+        "A sentence.\n|---|\n",
+        "- one\n  ```sh\n",
+    ],
 )
 def test_what_it_would_show_as_text_is_found(text: str) -> None:
     assert len(wrong(text)) == 1
