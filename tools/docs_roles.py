@@ -16,7 +16,9 @@ _ROLE = re.compile(r":(?:py:)?[a-z]+:`(?:[^`<]*<)?(?P<short>~?)(?P<name>[^`>]+)>
 
 
 _ID = r"(?:S\d-\d+|C\d+)"
-_IDS = re.compile(rf"\s*\((?:{_ID}(?: to {_ID})?(?:, )?)+\)|\s*\(attack rows? [\d to,]+\)|, {_ID}(?=\))")
+_IDS = re.compile(
+    rf"\s*\((?:{_ID}(?: to {_ID})?(?:, )?)+\)|\s*\((?:attack rows?|SANDBOX\.md) [\d to,.]+\)|, {_ID}(?=\))"
+)
 
 
 class Roles(griffe.Extension):
