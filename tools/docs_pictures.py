@@ -3,6 +3,7 @@
 
     tools/docs_pictures.py              write docs/images/*.png
     tools/docs_pictures.py --out DIR    write them elsewhere
+    tools/docs_pictures.py --only demo  one of them
 
 What is shown is real: the demo runs, an evaluation with a model of rules runs, and `adk web` serves an agent with a
 rehearsed model. Needs Debian's chromium and playwright (uv sync --group slow).
@@ -14,6 +15,7 @@ import argparse
 import contextlib
 import html
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -32,6 +34,7 @@ from adk_skills_agent.testing import GeminiServer, parse_conversation
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 WIDTH, HEIGHT = 1100, 720
+PHONE = 480  # the demo is a tall picture that can be read on a phone, too
 AGENT = """\
 from google.adk.agents import LlmAgent
 
@@ -64,7 +67,10 @@ def main() -> int:
     """Take all pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images", help="folder of the pictures")
-    out: Path = parser.parse_args().out
+    parser.add_argument("--only", action="append", metavar="NAME", help="demo, report or adk-web (repeatable)")
+    arguments = parser.parse_args()
+    out: Path = arguments.out
+    only: list[str] | None = arguments.only
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         print("docs_pictures: chromium is not here: apt-get install chromium", file=sys.stderr)
@@ -73,30 +79,71 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         try:
-            page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
             for picture, take in (("demo", _demo), ("report", _report), ("adk-web", _web)):
+                if picture not in (only or [picture]):
+                    continue
+                tall = picture == "demo"
+                size = {"width": PHONE if tall else WIDTH, "height": HEIGHT}
+                page = browser.new_page(viewport=size, device_scale_factor=2 if tall else 1)
                 folder = Path(name) / picture
                 folder.mkdir()
                 take(page, folder)
                 aside = out / f".{picture}.png"
-                page.screenshot(path=aside, type="png")
+                page.screenshot(path=aside, type="png", full_page=tall)
                 aside.rename(out / f"{picture}.png")
                 print(f"docs_pictures: {out / picture}.png")
+                page.close()
         finally:
             browser.close()
     return 0
 
 
 def _demo(page: Page, folder: Path) -> None:
-    """What the command prints, in the colours of a terminal."""
+    """What the command prints, in the colours of a terminal; each line is shortened so that both acts fit."""
     done = subprocess.run(
         [BIN / "adk-skills", "demo"], capture_output=True, text=True, check=True, cwd=folder, env=_environment(folder)
     )
+    lines = "\n".join(f"<p>{line}</p>" for line in _in_short(done.stdout))
     page.set_content(
-        "<style>body { background: #1e1e2e; color: #cdd6f4; margin: 0; padding: 1rem; }"
-        "pre { font: 12px/1.35 monospace; margin: 0; white-space: pre-wrap; } b { color: #a6e3a1; }</style>"
-        f"<pre><b>$ adk-skills demo</b>\n{html.escape(done.stdout)}</pre>"
+        "<style>body { background: #1e1e2e; color: #cdd6f4; margin: 0; padding: 14px;"
+        " font: 14px/1.4 'DejaVu Sans Mono', monospace; }"
+        "p { margin: 0 0 4px; padding-left: 2ch; text-indent: -2ch; overflow-wrap: anywhere; }"
+        "b { color: #a6e3a1; } i { color: #89b4fa; font-style: normal; } u { color: #f38ba8; text-decoration: none; }"
+        "s { color: #9399b2; text-decoration: none; }"
+        "h6 { margin: 12px 0 6px; font-size: 14px; color: #f9e2af; }</style>"
+        f"<p><b>$ adk-skills demo</b></p>\n{lines}"
     )
+
+
+def _in_short(printed: str) -> Iterator[str]:
+    """The lines of the demo as HTML: who says or calls what, what was stopped, what the host saw of an attack."""
+    for line in printed.splitlines():
+        who, _, said = line.partition(" ")
+        said = said.strip()
+        if line.startswith("---"):
+            yield f"<h6>{html.escape(line.strip('- '))}</h6>"
+        elif who == "you":
+            yield f"<b>you</b> {_cut(said, 90)}"
+        elif who == "model" and (call := re.match(r"calls (\w+)\((.*)", said)):
+            named = re.findall(r'"(?:skill_name|file_path|path|command)": "([^"]*)', call[2])
+            yield f"<i>model</i> calls {call[1]} <s>{_cut(' '.join(named), 70)}</s>"
+        elif who == "tool" and (reason := re.search(r'"reason": "(\w+)"', said)):
+            yield f"<s>tool</s> <u>stopped: {reason[1]}</u>"
+        elif who == "model":
+            more = "" if said.endswith((".", "!", "?")) else " …"  # in the next line, which is left out
+            yield f"<i>model</i> {_cut(said + more, 110)}"
+        elif who == "file":
+            yield f"<b>file</b> {html.escape(said)}"
+        elif who == "isolation":
+            yield f"<h6>{html.escape(' '.join(line.split()))}</h6>"
+        elif seen := re.match(r"  (\w[\w ]*?)  +(\S.*?)  +(\S.*)", line):
+            verdict, attempt, facts = seen[1], seen[2], seen[3].partition("[")[0].strip()
+            yield f"<b>{html.escape(verdict)}</b> {html.escape(attempt)} <s>{_cut(facts, 80)}</s>"
+
+
+def _cut(text: str, length: int) -> str:
+    """At most so many characters; dots say that there is more."""
+    return html.escape(text if len(text) <= length else f"{text[:length].rpartition(' ')[0]} …")
 
 
 def _report(page: Page, folder: Path) -> None:

@@ -13,6 +13,30 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 KINDS = ("better", "optional", "same")
+TITLES = {"better": "Different", "optional": "Only if you ask for it", "same": "The same"}
+THEMES = {
+    "Skills": (
+        "One bad skill in a folder",
+        "Files of skills",
+        "The catalogue of 500 skills in every request",
+    ),
+    "Conversation": (
+        "Instructions of an active skill after compaction",
+        "A model that keeps guessing paths",
+    ),
+    "Scripts": (
+        "What a script sees beside it",
+        "`script_timeout` of a Python script",
+        "A turn that is cancelled",
+        "Files between two runs of a session",
+    ),
+    "Safety": (
+        "Secrets in the agent's environment",
+        "Files of the host",
+        "The network of a script",
+        "`permissions=`: asking before a skill, script or tool is used",
+    ),
+}
 BEGIN, END = "<!-- behaviours: begin (generated) -->", "<!-- behaviours: end -->"
 
 
@@ -57,12 +81,28 @@ def _rows(path: Path) -> list[Behaviour]:
 
 
 def full_table(rows: list[Behaviour]) -> str:
-    """For the page about migrating: every row with its test."""
-    lines = ["| | behaviour | google-adk 2.13 | adk-skills-runtime | proved by |", "|---|---|---|---|---|"]
-    lines += [
-        f"| {row.kind} | {row.what} | {row.google or 'the same'} | {row.ours} | `{row.test.rpartition('/')[2]}` |"
-        for row in rows
-    ]
+    """For the reference: every row, a section for each kind."""
+    lines = []
+    for kind, title in TITLES.items():
+        of_kind = [row for row in rows if row.kind == kind]
+        if kind == "same":
+            lines += [f"## {title}", "| behaviour | in both |", "|---|---|"]
+            lines += [f"| {row.what} | {row.ours} |" for row in of_kind]
+        else:
+            lines += [f"## {title}", "| behaviour | google-adk 2.13 | adk-skills-runtime |", "|---|---|---|"]
+            lines += [f"| {row.what} | {row.google} | {row.ours} |" for row in of_kind]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def themes_table(rows: list[Behaviour]) -> str:
+    """For the page about migrating: the few rows that matter most, by theme."""
+    known = {row.what: row for row in rows}
+    lines = ["| | | google-adk 2.13 | adk-skills-runtime |", "|---|---|---|---|"]
+    for theme, whats in THEMES.items():
+        for number, what in enumerate(whats):
+            row = known[what]
+            lines.append(f"| {'' if number else f'**{theme}**'} | {row.what} | {row.google} | {row.ours} |")
     return "\n".join(lines)
 
 

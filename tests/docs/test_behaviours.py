@@ -1,4 +1,4 @@
-"""The comparison tables are generated from tests: README and the page about migrating say what is proved, no more.
+"""The comparison tables are generated from tests: README, guide and reference say what is proved, no more.
 
 Write them anew with ``ADK_SKILLS_WRITE_DOCS=1 .venv/bin/python -m pytest tests/docs/test_behaviours.py``.
 """
@@ -8,9 +8,13 @@ from __future__ import annotations
 import os
 
 import pytest
-from behaviours import KINDS, REPOSITORY, behaviours, full_table, short_table, with_table
+from behaviours import KINDS, REPOSITORY, behaviours, full_table, short_table, themes_table, with_table
 
-PAGES = {"docs/how-to/migrate-from-google-adk.md": full_table, "README.md": short_table}
+PAGES = {
+    "docs/how-to/migrate-from-google-adk.md": themes_table,
+    "docs/reference/compared-with-google-adk.md": full_table,
+    "README.md": short_table,
+}
 
 
 @pytest.mark.parametrize("page", PAGES)

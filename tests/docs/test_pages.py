@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,43 @@ def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"[\w/.-]+\.md", text))
     assert listed == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     assert yaml.safe_load(re.sub(r"!!python\S+|!ENV", "", text))["nav"]
+
+
+def test_a_page_has_the_same_title_in_the_navigation_as_on_top() -> None:
+    found = re.findall(r"^ +- ([^:\n]+): (\S+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert len(found) > 40
+    for title, page in found:
+        if page != "index.md":
+            assert (DOCS / page).read_text().partition("\n")[0] == f"# {title}"
+    titles = [title for title, _ in found]
+    assert len(set(titles)) == len(titles)
+
+
+def test_a_page_whose_code_uses_the_examples_says_how_to_get_them() -> None:
+    """Who installed from PyPI has no checkout."""
+    for page in DOCS.rglob("*.md"):
+        text = page.read_text()
+        blocks = re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL)
+        if any("examples/" in block for block in blocks) and "checkout" not in text:
+            assert "`adk-skills examples`" in text or "\nadk-skills examples\n" in text, page
+
+
+def test_the_table_of_extras_has_every_extra_and_no_page_names_another() -> None:
+    extras = set(tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    table = (DOCS / "reference" / "extras.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == extras
+    for page in (REPOSITORY / "README.md", *DOCS.rglob("*.md")):
+        named = re.findall(r"adk-skills-runtime\[([\w,]+)\]", page.read_text())
+        assert {name for names in named for name in names.split(",")} <= extras, page
+
+
+def test_no_page_names_an_address_of_the_repository_or_internal_numbers() -> None:
+    """Where it will be is not decided, and what S0-34 is only the code and the page of requirements say."""
+    for page in DOCS.rglob("*.md"):
+        text = page.read_text()
+        assert "github.com/adk-skills-runtime" not in text, page
+        if page.name != "requirements.md" and "decisions" not in page.parts:
+            assert not re.findall(r"\bS[0-4]-\d+\b|attack rows? \d", text), page
 
 
 def test_every_decision_is_in_the_list_of_decisions() -> None:

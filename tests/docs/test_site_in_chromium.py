@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import html.parser
 import http.server
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -66,6 +68,33 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
+class _Article(html.parser.HTMLParser):
+    """The text of a page without its navigation, and that of its paragraphs."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text = ""
+        self.paragraphs: list[str] = []
+        self._in = {"article": False, "p": False}
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag in self._in:
+            self._in[tag] = True
+            if tag == "p":
+                self.paragraphs.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._in:
+            self._in[tag] = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in["article"]:
+            self.text += data
+            if self._in["p"]:
+                self.paragraphs[-1] += data
+
+
 def pages(folder: Path) -> list[str]:
     found = sorted(path.parent.relative_to(folder).as_posix() for path in folder.rglob("index.html"))
     assert len(found) > 50
@@ -103,6 +132,24 @@ def test_no_link_and_no_picture_leads_nowhere(browser: Browser, site: tuple[str,
         elif not (folder / path).is_file():
             nowhere.add((name, link))
     assert nowhere == set()
+
+
+def test_no_page_shows_raw_markdown_or_internal_numbers(site: tuple[str, Path]) -> None:
+    """A fence or a list that the generator does not understand is text, and so is all that follows it.
+
+    Nor does one show the numbers of requirements and attacks that the code refers to.
+    """
+    _, folder = site
+    raw = {}
+    for name in pages(folder):
+        article = _Article((folder / name / "index.html").read_text())
+        found = [sign for sign in ("```", "norun", "|---|", "| --- |") if sign in article.text]
+        found += [text for text in article.paragraphs if re.search(r"\A#+ |\n(- |\d+\. |\|)", text)]
+        if not name.endswith(("requirements/", "proxy-heads/")):
+            found += re.findall(r"\bS[0-4]-\d+\b|attack rows? \d+|SANDBOX\.md", article.text)
+        if found:
+            raw[name] = found
+    assert raw == {}
 
 
 def test_no_page_scrolls_sideways_on_a_phone(browser: Browser, site: tuple[str, Path]) -> None:

@@ -65,8 +65,26 @@ def do(page: str, folder: Path, environment: dict[str, str], *, installed: bool)
 def test_the_tutorial_can_be_done_with_what_is_installed_here(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = do(PAGE.read_text(), tmp_path, {**os.environ, "PATH": path, "PYTHONWARNINGS": "ignore"}, installed=True)
-    assert (done.commands, done.files, done.outputs) == (5, 9, 3)
+    assert (done.commands, done.files, done.outputs) == (5, 10, 3)
     assert (tmp_path / "run-1" / "report.html").is_file()
+    found = "from assistant.agent import root_agent; print(root_agent.tools[0].skill_names())"
+    started = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", f"import os, sys; sys.path.insert(0, os.pardir); {found}"],
+        capture_output=True, text=True, check=False, cwd=tmp_path / "assistant",
+    )  # fmt: skip
+    assert "order-totals" in started.stdout, started.stderr
+
+
+@pytest.mark.slow
+def test_the_tutorials_program_shows_what_went_wrong(tmp_path: Path) -> None:
+    """A typing error in conversation.yaml: the script's error and the server's sentence are on the screen."""
+    page = PAGE.read_text().replace("args: [uploads/orders.csv]}", "args: [uploads/order.csv]}")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with pytest.raises(AssertionError) as failed:
+        do(page, tmp_path, {**os.environ, "PATH": path, "PYTHONWARNINGS": "ignore"}, installed=True)
+    assert "uploads/order.csv" in str(failed.value)
+    assert "Ada: 140.00" in str(failed.value)
+    assert "AttributeError" not in str(failed.value)
 
 
 @pytest.mark.slow

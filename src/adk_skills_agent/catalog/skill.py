@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 class Skill:
-    """A skill on disk (S4-8, S4-9). Nothing but level 1 is read until it is asked for.
+    """A skill on disk (S4-8, S4-9). Only its frontmatter is read until more is asked for.
 
     The object stays good while its files change: each use looks whether they did. It may be used by several threads.
 
     Args:
-        metadata: Level 1, as the catalog has it; with a location.
-        diagnostics: What reading level 1 left.
+        metadata: Its frontmatter, as the catalog has it; with a location.
+        diagnostics: What was found while the frontmatter was read.
         permits: Asked, at each use, about the real path of the folder; None when it may be anywhere.
         without: Folders below the skill's, relative to it, that are treated as if they were not there.
     """
@@ -90,7 +90,7 @@ class Skill:
 
     @property
     def metadata(self) -> SkillMetadata:
-        """Level 1; of the newest text once the instructions were read."""
+        """The frontmatter; of the newest text once the instructions were read."""
         parsed = self._parsed
         return self._metadata if parsed is None else parsed.metadata
 

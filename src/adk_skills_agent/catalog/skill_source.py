@@ -55,7 +55,7 @@ class SkillSource(ABC):
 
     @abstractmethod
     async def list_metadata(self) -> Sequence[SkillMetadata]:
-        """Level 1 of every skill: at least name and description. ``file`` does not count."""
+        """The frontmatter of every skill: at least name and description. ``file`` does not count."""
 
     @abstractmethod
     async def read_file(self, name: str, path: str) -> bytes:
@@ -71,7 +71,7 @@ class SkillSource(ABC):
         """
 
     async def load_skill(self, name: str) -> ParsedSkill:
-        """Level 1 and 2 of a skill: its SKILL.md, read."""
+        """A skill: its SKILL.md, read."""
         data = await self.read_file(name, "SKILL.md")
         return parse_text(data.decode("utf-8", "replace"), folder_name=name)
 

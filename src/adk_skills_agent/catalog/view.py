@@ -111,11 +111,11 @@ class CatalogReader(ABC):
         return iter(tuple(self._snapshot().skills))
 
     def list_metadata(self) -> list[SkillMetadata]:
-        """Level 1 of every skill, sorted by name."""
+        """The frontmatter of every skill, sorted by name."""
         return [entry.metadata for entry in self._snapshot().skills.values()]
 
     def get_metadata(self, name: str) -> SkillMetadata:
-        """Level 1 of one skill.
+        """The frontmatter of one skill.
 
         Args:
             name: The catalog's name, or a spelling of it (``My Skill`` for ``my-skill``).

@@ -18,7 +18,7 @@ _EMPTY: Mapping[str, YamlValue] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class SkillMetadata:
-    """Level 1 of a skill: its frontmatter, known without reading the body.
+    """A skill's frontmatter, known without reading the body.
 
     Attributes:
         name: The name the catalog uses (normalised; see ``original_name``).
@@ -56,7 +56,7 @@ class ParsedSkill:
     """A SKILL.md as the lenient profile reads it.
 
     Attributes:
-        metadata: Level 1.
+        metadata: The frontmatter.
         body: Level 2, the Markdown after the frontmatter, trimmed. Empty when only the head was read.
         diagnostics: Everything that was repaired or is wrong, in the order found.
         body_line: 1-based line of the file where the body starts.

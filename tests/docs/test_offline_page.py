@@ -1,0 +1,28 @@
+"""The program that starts another one with a rehearsed model, of the page about tests without a model."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = REPOSITORY / "docs" / "how-to" / "measure" / "test-offline.md"
+ASKS = """\
+from google import genai
+client = genai.Client()
+print(client.models.generate_content(model="gemini-2.5-flash", contents="Hello").text)
+"""
+
+
+def test_another_process_gets_the_rehearsed_model(tmp_path: Path) -> None:
+    (program,) = re.findall(r'^```python title="with_model\.py"\n(.*?)^```', PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "with_model.py").write_text(program)
+    (tmp_path / "conversation.yaml").write_text("turns: [{when: {user_contains: Hello}, text: Good day.}]\n")
+    python = [sys.executable, "-W", "ignore"]
+    run = subprocess.run(
+        [*python, "with_model.py", "conversation.yaml", *python, "-c", ASKS],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout) == (0, "Good day.\n"), run.stderr
