@@ -55,7 +55,7 @@ def test_a_page_whose_code_uses_the_examples_says_how_to_get_them() -> None:
         text = page.read_text()
         blocks = re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL)
         if any("examples/" in block for block in blocks) and "checkout" not in text:
-            assert "`adk-skills examples`" in text or "\nadk-skills examples\n" in text, page
+            assert re.search(r"^ *adk-skills examples$|`adk-skills examples`", text, re.MULTILINE), page
 
 
 def test_the_table_of_extras_has_every_extra_and_no_page_names_another() -> None:
