@@ -8,6 +8,7 @@ there, and says what to use instead.
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterable
@@ -127,6 +128,15 @@ def write_whole(path: Path, data: bytes | Iterable[bytes], *, mode: int | None =
         if isinstance(error, OSError):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def typed_path(path: Path) -> str:
+    """How a person names a folder on a command line: from the current one if it is below it, quoted for a shell."""
+    try:
+        shown = f"./{path.relative_to(Path.cwd())}"
+    except (ValueError, OSError):
+        shown = str(path)
+    return shlex.quote(shown)
 
 
 def _mode_of(path: Path) -> int:

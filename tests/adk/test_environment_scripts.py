@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from google.adk.environment import LocalEnvironment
 from tool_calls import agent_with, many_calls, one_call
 
+from adk_skills_agent.adk.running.adk_environment import note_user
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 
 FILES: dict[str, str | bytes] = {
@@ -71,6 +73,19 @@ async def test_a_script_runs_from_the_skills_root_with_its_arguments(
     assert (first["status"], first["exit_code"], first["return_code"], first["timed_out"]) == ("success", 0, 0, False)
     assert (second["status"], second["stdout"], second["stderr"]) == ("warning", "--x\n", "careful\n")
     assert any(path.endswith("skills/tools/SKILL.md") for path in environment.written)
+
+
+def test_row_157_the_owner_hears_that_two_users_share_an_environment(
+    environment: Counting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Seen: one user's ``read_file`` gave what another one's had written, and nothing said so."""
+    told = []
+    for user in ("ann", "ann", "bob", "cy", "ann"):
+        session = SimpleNamespace(app_name="app", user_id=user)
+        note_user(environment, cast("Any", SimpleNamespace(session=session)))
+        told.append(len(caplog.messages))
+    assert told == [0, 0, 1, 1, 1]
+    assert caplog.messages[0].startswith("Counting is one workspace for all users")
 
 
 async def test_a_skill_is_written_once_for_each_version(

@@ -244,6 +244,48 @@ def test_run_grants_only_what_is_given(skills: Path, tmp_path: Path) -> None:
     assert (wrong.returncode, "NAME=VALUE" in wrong.stderr) == (2, True)
 
 
+def test_run_gives_what_a_permissions_file_grants_to_the_skill_and_nothing_else(skills: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "permissions.yaml"
+    rules.write_text(
+        "grants:\n  counter:\n    env: {GRANTED: {secret: TOKEN_OF_MINE}}\n  letters:\n    env: {OTHER: x}\n"
+    )
+    arguments = ("run", skills / "counter", "env.sh", "--permissions", rules, "--min-isolation", "process")
+    run = adk_skills(*arguments, cwd=tmp_path, TOKEN_OF_MINE="of-some-length-4711")
+    assert run.stdout == "[secret GRANTED]\n", run.stderr
+    assert "permissions.yaml" in adk_skills(*arguments, cwd=tmp_path).stderr  # the variable is not set
+
+
+def test_run_says_which_argument_is_a_file_that_the_script_does_not_see(skills: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("one two")
+    arguments = ("run", skills / "counter", "count.py", "text.txt", "--min-isolation", "process")
+    run = adk_skills(*arguments, cwd=tmp_path)
+    assert "note: text.txt is in your folder, not in the script's: give it with -i text.txt." in run.stderr
+    assert adk_skills(*arguments, "-i", "text.txt", cwd=tmp_path).stdout == "2\n"
+
+
+def test_a_mistyped_folder_of_a_skill_names_the_nearest(skills: Path) -> None:
+    there = skills.parent
+    run = adk_skills("info", "./skills/conter", cwd=there)
+    assert run.stderr == "adk-skills: There is no folder ./skills/conter. Did you mean ./skills/counter?\n"
+    assert (
+        "The folder ./skills has no SKILL.md. Its skills: adk-skills list ./skills"
+        in adk_skills("info", "./skills", cwd=there).stderr
+    )
+    assert "Did you mean the folder ./counter?" in adk_skills("info", "conter", cwd=skills).stderr
+    assert "This folder has skills: adk-skills list ." in adk_skills("list", cwd=there, HOME=str(there)).stderr
+
+
+def test_examples_are_copied_once_and_work(tmp_path: Path) -> None:
+    assert adk_skills("examples", cwd=tmp_path).returncode == 0
+    assert "csv-report" in adk_skills("list", "examples/skills", cwd=tmp_path).stdout
+    dry = adk_skills("eval", "examples/evals/csv-report.yaml", "--dir", "examples/skills", "--dry-run", cwd=tmp_path)
+    assert dry.returncode == 0, dry.stderr
+    again = adk_skills("examples", cwd=tmp_path)
+    assert (again.returncode, again.stderr) == (
+        2, "adk-skills: examples exists already. Name another folder or remove it.\n",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["run", "counter", "nothing.py"], ["run", "counter", "../x"], ["run", "counter", "count.py", "-i", "/no/file"]],

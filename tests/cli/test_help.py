@@ -17,6 +17,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
 PROGRAM = preloaded.program("adk-skills")
 COMMANDS = (
     "init",
+    "examples",
     "list",
     "info",
     "validate",

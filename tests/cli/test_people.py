@@ -219,7 +219,7 @@ SCRIPTS = {
 @pytest.mark.parametrize(
     ("script", "options", "hint"),
     [
-        ("module.py", (), "adk-skills prepare runner"),
+        ("module.py", (), "/runner"),  # adk-skills prepare and the folder
         ("net.py", (), '--policy-file FILE, with network = {mode = "allow", hosts = ["..."]}'),
         ("slow.py", ("--timeout", "0.5"), "Give it more time with --timeout SECONDS, or less work."),
         ("key.py", (), "--secret SERVICE_KEY"),

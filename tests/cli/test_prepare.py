@@ -58,7 +58,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def test_a_skill_is_prepared_locked_and_then_runs_offline(skill: Path, run: Run, index: LocalIndex) -> None:
     before = run("run", skill, "count.py")
     assert before.returncode == 1
-    assert "Prepare them: adk-skills prepare pages" in before.stderr
+    assert "Prepare them: adk-skills prepare ./skills/pages" in before.stderr
     done = run("prepare", skill)
     assert done.returncode == 0, done.stderr
     assert "pypdf==5.0 (sha256 " in done.stdout
@@ -71,6 +71,7 @@ def test_a_skill_is_prepared_locked_and_then_runs_offline(skill: Path, run: Run,
     index.hangs.set()
     after = run("run", skill, "count.py")
     assert after.stdout == "pages by 5.0\n", after.stderr
+    assert "2 packages, prepared before" in run("prepare", skill).stdout
     again = run("prepare", skill, "--json")
     assert json.loads(again.stdout)["interpreter"].endswith("/bin/python")
     assert len(index.requests) == asked
@@ -100,7 +101,7 @@ def test_a_skill_that_needs_nothing_is_said_and_asks_no_index(
     make_skill: Callable[..., Path], run: Run, index: LocalIndex
 ) -> None:
     done = run("prepare", make_skill("plain", files={"scripts/a.py": "import json\n"}))
-    assert (done.returncode, done.stdout) == (0, "Nothing to prepare: the packages of skill 'plain' are none.\n")
+    assert (done.returncode, done.stdout) == (0, "Nothing to prepare: skill 'plain' needs no packages.\n")
     assert index.requests == []
 
 

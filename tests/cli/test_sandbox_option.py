@@ -74,7 +74,7 @@ def test_the_doctor_without_an_engine_says_what_to_do(tmp_path):
     nowhere = f"unix://{tmp_path}/none.sock"
     done = run("doctor", "--container", DOCKER_HOST=nowhere)
     assert done.returncode == 1
-    assert "It cannot be used" in done.stderr
+    assert "No container engine can be used" in done.stderr
     assert "Traceback" not in done.stderr
     told = json.loads(run("doctor", "--container", "--json", DOCKER_HOST=nowhere).stdout)
     assert (told["sandbox"], told["works"], told["isolation"]) == ("container", False, None)

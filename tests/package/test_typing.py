@@ -41,6 +41,10 @@ SkillToolset.from_dirs(["skills"], budget_tokens="many")
 SkillToolset.from_catalog(SkillsRegistry(), require_activation="yes")
 with_skills(LlmAgent(name="a"), ["skills"], permisions={})
 SandboxPolicy(network="internet")
+SkillToolset.from_dirs(["skills"], dependencies="asx")
+SkillToolset.from_dirs(["skills"], discovery_mode="eagre")
+SkillToolset.from_dirs(["skills"], policy="strickt")
+SkillToolset.from_dirs(["skills"], workspace="skills")
 """
 WRONG_LINES = [number for number, line in enumerate(WRONG.splitlines(), 1) if line and "import" not in line]
 

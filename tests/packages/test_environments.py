@@ -18,6 +18,7 @@ import pytest
 from adk_skills_agent.cli.sources import open_skill
 from adk_skills_agent.errors import ConfigError, PackageError
 from adk_skills_agent.installation import install_hint
+from adk_skills_agent.packages import uv
 from adk_skills_agent.packages.environments import Environment, collect, find_environment, prepare
 from adk_skills_agent.packages.lock import Lock, parse_lock, read_lock, resolve
 from adk_skills_agent.packages.skill_environments import Dependencies, SkillEnvironments
@@ -81,6 +82,23 @@ def test_row_142_a_source_for_which_the_compiler_takes_all_memory_is_left(index:
     index.add("large", files={"large.py": large, "small.py": "x = 1\n"})
     environment = made(index, cache, "large")
     assert [one.name.partition(".")[0] for one in (environment.site / "__pycache__").glob("*.pyc")] == ["small"]
+
+
+def test_row_146_a_wheel_that_unpacks_to_more_than_the_disk_should_hold_is_stopped_and_leaves_nothing(
+    index: LocalIndex, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: 3 GB from a wheel of 3 MB, and 1.7 GB left for ever by each try that ended at its time."""
+    index.add("large", files={"large.py": "", "large.bin": "0" * (64 << 20)})
+    lock = locked(index, cache, "large")
+    monkeypatch.setattr(uv, "_MOST_BYTES", 4 << 20)
+    monkeypatch.setattr(uv, "_LOOK_SECONDS", 0.01)
+    with pytest.raises(PackageError) as caught:
+        prepared(lock, index, cache)
+    model, owner = sentences(caught.value)
+    assert "cannot be installed: they take more than" in model
+    assert "uv was stopped" in owner
+    assert whole_folders(cache) == []
+    assert sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()) < 1 << 20
 
 
 def test_the_modules_are_compiled_and_read_only(index: LocalIndex, cache: Path) -> None:

@@ -47,7 +47,7 @@ def test_an_import_becomes_the_distribution_that_brings_it(make_skill: MakeSkill
     assert packages["pillow"].places == ("scripts/run.py:2",)
     assert packages["PyYAML"].present is True
     assert not packages["PyYAML"].supply
-    assert packages["scikit-image"].supply == "adk-skills prepare sample"
+    assert re.fullmatch(r"adk-skills prepare .*/sample'?", packages["scikit-image"].supply)
 
 
 def test_a_name_that_the_table_does_not_know_is_no_package(make_skill: MakeSkill) -> None:
@@ -293,7 +293,9 @@ def test_the_command_shows_needs_and_fails_where_one_is_missing(make_skill: Make
     folder = make_skill(files={"scripts/run.py": "import skimage\nimport yaml\n"})
     run = subprocess.run([PROGRAM, "needs", str(folder)], capture_output=True, text=True, check=False)
     assert run.returncode == 1
-    assert re.search(r"MISSING +scikit-image +inferred +scripts/run.py:1\n +-> adk-skills prepare sample", run.stdout)
+    assert re.search(
+        r"MISSING +scikit-image +inferred +scripts/run.py:1\n +-> adk-skills prepare .*/sample'?\n", run.stdout
+    )
     assert re.search(r"ok +PyYAML", run.stdout)
     run = subprocess.run([PROGRAM, "needs", str(folder), "--json"], capture_output=True, text=True, check=False)
     assert json.loads(run.stdout)["missing"] == ["scikit-image"]

@@ -8,12 +8,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from adk_skills_agent.sandbox.network.hosts import is_own, parse_networks, refusal
+from adk_skills_agent.sandbox.network.hosts import address_refusal, is_own, parse_networks
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "2a00:1450:4001::1", "172.32.0.1"])
 def test_a_public_address_may_be_connected_to(address: str) -> None:
-    assert refusal(address) is None
+    assert address_refusal(address) is None
 
 
 @pytest.mark.parametrize(
@@ -68,19 +68,19 @@ def test_a_public_address_may_be_connected_to(address: str) -> None:
     ],
 )
 def test_this_machine_and_the_networks_around_it_are_refused(address: str) -> None:
-    assert refusal(address)
+    assert address_refusal(address)
 
 
 @pytest.mark.parametrize("address", ["::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"])
 def test_a_public_address_inside_another_notation_stays_public(address: str) -> None:
-    assert refusal(address) is None
+    assert address_refusal(address) is None
 
 
 def test_only_the_owner_of_the_code_can_allow_a_private_address() -> None:
     allowed = parse_networks(["127.0.0.1/32"])
-    assert refusal("127.0.0.1", allowed=allowed) is None
-    assert refusal("127.0.0.2", allowed=allowed) == "loopback"
-    assert refusal("::1", allowed=allowed) == "loopback"
+    assert address_refusal("127.0.0.1", allowed=allowed) is None
+    assert address_refusal("127.0.0.2", allowed=allowed) == "loopback"
+    assert address_refusal("::1", allowed=allowed) == "loopback"
 
 
 def test_every_address_of_this_machine_is_recognised_as_its_own() -> None:

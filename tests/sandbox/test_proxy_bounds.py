@@ -7,12 +7,14 @@ import base64
 import logging
 import os
 import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
 from proxied_world import Make, worlds
 
+from adk_skills_agent.sandbox.network import resolver
 from adk_skills_agent.sandbox.secrets import Secret, SecretForms
 
 
@@ -27,6 +29,28 @@ async def test_a_name_server_that_does_not_answer_is_given_up(make: Make) -> Non
     world.names.delay = 30
     assert (await world.get("allowed.example")).startswith(b"HTTP/1.1 504 ")
     assert "in time" in world.last.reason
+
+
+async def test_row_150_names_that_hang_hold_up_no_other_run(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: one run with four names of its own, whose server does not answer, stopped the lookups of all for 30 s."""
+    goes_on, hangs = threading.Event(), []
+
+    def look_up(host: str, _port: int) -> list[str]:
+        if host.endswith(".wild.example"):
+            hangs.append(host)
+            goes_on.wait(20)
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr(resolver, "look_up", look_up)
+    hostile, other = make(resolve_seconds=0.05), make()
+    hostile.proxy._resolve = other.proxy._resolve = resolver.resolve
+    try:
+        answers = await asyncio.gather(*(hostile.get(f"{number}.wild.example") for number in range(12)))
+        assert all(answer.startswith(b"HTTP/1.1 504 ") for answer in answers)
+        assert len(hangs) == 2  # those that nobody waits for any more count
+        assert (await other.get("allowed.example")).startswith(b"HTTP/1.1 200 ")
+    finally:
+        goes_on.set()
 
 
 async def test_a_head_of_100_mb_is_refused_after_16_kib(make: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -52,7 +53,7 @@ async def test_what_is_missing_is_named_to_both(
     owner = outcome.missing[0].for_owner()
     assert owner.startswith("Skill 'sample' needs the ")
     assert {
-        "module": "adk-skills prepare sample",
+        "module": "/sample",
         "program": 'grants={"sample": Grant(programs=[...])}',
         "environment-key": 'grants={"sample": Grant(env={"ACME_API_KEY": Secret(...)})}',
         "node-package": "adk-skills prepare",
@@ -100,4 +101,6 @@ def test_the_command_tells_the_owner_what_to_do(skill_with: Callable[..., Skill]
         cwd=tmp_path,
     )
     assert run.returncode == 1
-    assert "Skill 'sample' needs the module no_such_module_here: adk-skills prepare sample." in run.stderr
+    assert re.search(
+        r"Skill 'sample' needs the module no_such_module_here: adk-skills prepare \S*/sample'?\.", run.stderr
+    )

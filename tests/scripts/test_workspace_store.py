@@ -474,6 +474,24 @@ async def test_files_with_a_secret_stay_on_their_server_and_it_is_said(store: Wo
                 assert b"very-secret" not in (store.objects.read(f"{folder}/{part}/{name}") or b"")
 
 
+async def test_row_151_a_folder_called_as_a_secret_is_not_stored_and_no_name_is_told(store: WorkspaceStore) -> None:
+    """Seen: the name of such a folder in the store, and that of such a file in the log and in a note for the model."""
+    secret = forms(secrets_of({"TOKEN": Secret("very-secret-value-42")}))
+    one = Server(store, secrets=secret)
+    async with one.workspaces.claim(KEY, one, None, one.about) as claim:
+        opened = claim.open()
+        async with claim.turn():
+            (opened.path / "very-secret-value-42").mkdir()
+            (opened.path / "deep").mkdir()
+            (opened.path / "deep" / "very-secret-value-42.txt").write_text("1")
+    assert "[secret TOKEN].txt" in claim.notes[0]
+    assert "very-secret" not in repr(one.reports) + repr(claim.notes)
+    log = store.log(KEY)
+    entries = [log.entry(number) for number in log.numbers()]
+    assert "work/deep" in repr(entries)
+    assert "very-secret" not in repr(entries)
+
+
 async def test_the_home_folder_is_never_stored_and_tmp_is(store: WorkspaceStore) -> None:
     one, two = Server(store), Server(store)
     async with one.workspaces.claim(KEY, one, None, one.about) as claim:

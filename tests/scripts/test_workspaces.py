@@ -112,6 +112,26 @@ async def test_row_81_many_sessions_of_one_user_take_no_folders_of_others() -> N
     workspaces.close()
 
 
+async def test_row_158_the_sessions_of_one_user_do_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: 256 sessions of one user, each within its limits, kept 80 GiB for an hour."""
+    workspaces = SessionWorkspaces()
+    async with workspaces.use(workspace_key("app", "victim", "s")) as victim:
+        pass
+    for number in range(8):
+        async with workspaces.use(workspace_key("app", "hostile", f"s{number}")) as last:
+            pass
+    folders = victim.path.parent
+    assert sum(folder.is_dir() for folder in folders.iterdir()) == 9
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: (100 << 30, 0, 1 << 29))
+    for number in range(8, 11):
+        async with workspaces.use(workspace_key("app", "hostile", f"s{number}")) as last:
+            pass
+    assert victim.path.exists()
+    assert last.path.exists()
+    assert sum(folder.is_dir() for folder in folders.iterdir()) <= 6
+    workspaces.close()
+
+
 async def test_a_session_that_was_idle_for_long_is_forgotten_when_another_comes() -> None:
     workspaces = SessionWorkspaces(idle_seconds=0)
     async with workspaces.use("a") as first:

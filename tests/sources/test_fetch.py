@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.server
 import io
 import json
 import subprocess
+import threading
 import time
 import zipfile
 from pathlib import Path
@@ -95,6 +97,44 @@ def test_row_138_nothing_that_a_repository_says_starts_a_program(repository: Rep
         done = run("add", repository.url, "--skill", *arguments, "--dry-run")
         assert done.returncode == 1, (arguments, done.stderr)
     assert not planted.exists()
+
+
+def test_row_148_what_a_repository_names_is_not_asked_for_at_a_private_address(
+    repository: Repository, run: Run, tmp_path: Path
+):
+    """Seen: ``adk-skills add --dry-run`` sent GETs of a stranger's choice to services of this machine."""
+    asked: list[str] = []
+
+    class Inner(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Inner)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    inner = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        plugins = [{"name": "one", "source": {"source": "url", "url": f"{inner}/restart.git"}}]
+        repository.write(
+            {
+                "marketplace.json": json.dumps({"plugins": plugins}),
+                "skills/csv/SKILL.md": skill_text("csv", requires_skills=f"b @ {inner}/deploy.zip"),
+            }
+        )
+        with pytest.raises(SourceError, match="private address"):
+            names(repository, "one")
+        done = run("add", repository.url, "--skill", "csv", "--dry-run")
+        assert done.returncode == 1
+        assert "private address" in done.stderr
+        assert asked == []
+        run("add", repository.url, "--skill", "csv", "--dry-run", "--allow-private")
+        assert asked == ["/deploy.zip"]
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_row_139_trees_that_hold_each_other_are_not_listed_to_their_end(repository: Repository):

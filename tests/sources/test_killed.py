@@ -174,7 +174,7 @@ def test_two_processes_at_once_leave_both_skills(repository: Repository, tmp_pat
     done = subprocess.run(
         [PROGRAM, "verify"], cwd=project, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.stdout == "2 of 2 skills are as locked.\n"
+    assert done.stdout == "2 of 2 skills as locked.\n"
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def test_verify_names_each_changed_added_and_missing_file(repository: Repository
         "csv: missing: SKILL.md",
         "pdf: changed: SKILL.md",
         "pdf: added: __pycache__/count.cpython-311.pyc",
-        "0 of 2 skills are as locked.",
+        "0 of 2 skills as locked.",
     ]
     assert "Not in the lock: own" in done.stderr
 
@@ -111,7 +111,7 @@ def test_sync_restores_from_the_commit_of_the_lock_and_not_from_the_newest(
     shutil.rmtree(tmp_path / "home")  # another machine: no store
     (tmp_path / "home").mkdir()
     done = run("sync", "--frozen")
-    assert done.stdout == "1 installed, 0 were there.\n", done.stderr
+    assert done.stdout == "1 skill installed, 0 unchanged.\n", done.stderr
     assert "Newer" not in (tmp_path / "project/.agents/skills/pdf/SKILL.md").read_text()
     assert (tmp_path / "project/adk-skills.lock").read_bytes() == lock
     assert run("verify").returncode == 0
@@ -121,7 +121,7 @@ def test_a_warm_store_needs_no_source(repository: Repository, run: Run, tmp_path
     run("add", repository.bare, "--all", "--yes")
     shutil.rmtree(tmp_path / "project/.agents")
     shutil.rmtree(repository.bare)
-    assert run("sync", "--frozen").stdout == "2 installed, 0 were there.\n"
+    assert run("sync", "--frozen").stdout == "2 skills installed, 0 unchanged.\n"
 
 
 def test_frozen_fails_on_local_edits_and_on_a_manifest_that_wants_more(
@@ -378,3 +378,25 @@ def test_when_the_second_process_is_killed_the_first_compares_everything(tmp_pat
         finally:
             os._exit(2)
     assert os.waitpid(main, 0)[1] == 0
+
+
+def test_packages_of_an_installed_skill_are_locked_outside_of_it(repository: Repository, run: Run, tmp_path: Path):
+    repository.write({"skills/pdf/requirements.txt": "pyyaml==6.0.2\n"})
+    added = run("add", repository.bare, "--skill", "pdf", "--yes")
+    assert "SkillToolset.from_dirs(['.agents/skills'])" in added.stdout
+    prepared = run("prepare", "./.agents/skills/pdf")
+    if prepared.returncode:
+        pytest.skip(f"no package index here: {prepared.stderr[-200:]}")
+    assert (tmp_path / "project/locks/pdf.lock").is_file()
+    assert "Dependencies('locked', lock=Path('locks'))" in prepared.stderr
+    assert run("verify").returncode == 0
+
+
+def test_a_folder_of_a_repository_is_told_how_to_pin_a_commit(run: Run, tmp_path: Path):
+    make = tmp_path / "work/skills/pdf"
+    make.mkdir(parents=True)
+    (make / "SKILL.md").write_text(skill_text("pdf"))
+    (tmp_path / "work/.git").mkdir()
+    url = (tmp_path / "work").as_uri()
+    assert f"its repository has: adk-skills add {url}" in run("add", str(make), "--yes").stderr
+    assert f"or name its repository: {url}" in run("add", str(make), "--ref", "main").stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.server
 import json
@@ -22,6 +23,7 @@ from repositories import Run, skill_text
 import preloaded
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.sources.fetch import fetch_skills
+from adk_skills_agent.sources.mcp import client
 from adk_skills_agent.sources.mcp.client import McpSkills
 from adk_skills_agent.sources.origin import read_origin
 from adk_skills_agent.sources.tree import read_tree
@@ -207,6 +209,38 @@ def test_a_server_without_the_extension_and_none_at_all_are_said(tmp_path: Path)
     assert "geheim" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("encoding", "piece", "said"),
+    [("identity", b" " * 65_536, "sends more than"), ("gzip", gzip.compress(bytes(1 << 20)), "compressed")],
+)
+def test_row_149_an_answer_of_an_mcp_server_is_bounded_while_it_comes(
+    encoding: str, piece: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Seen: the client took what came until the memory was full; 1 MB in gzip was 1 GB."""
+    monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 1 << 20)
+    sent = 0
+
+    class Endless(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            nonlocal sent
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Encoding", encoding)
+            self.end_headers()
+            with contextlib.suppress(OSError):  # the client has gone
+                while sent < 32 << 20:
+                    self.wfile.write(piece)
+                    sent += len(piece)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with at_loopback(Endless) as url, pytest.raises(SourceError, match=said):
+        McpSkills(url).folders()
+    assert sent < 32 << 20
+
+
 # Static sites
 
 
@@ -245,7 +279,13 @@ def site_at(
         def log_message(self, *_: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with at_loopback(Handler, authority) as url:
+        yield url
+
+
+@contextmanager
+def at_loopback(handler: type[http.server.BaseHTTPRequestHandler], authority: Path | None = None) -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     if authority is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(authority / "cert.pem", authority / "key.pem")
@@ -319,6 +359,42 @@ def test_a_server_does_not_lead_into_a_private_network_unasked(served: Path, tmp
             fetch_skills(read_origin(outer), everything=True)
         (pdf,) = fetch_skills(read_origin(outer), everything=True, allow_private=True)
         assert pdf.name == "pdf"
+
+
+def test_row_147_nothing_is_sent_to_a_private_address_that_a_name_gets_after_it_was_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Seen: one GET reached a service of this machine, which may act on it; only its answer was not used."""
+    from adk_skills_agent.sources.http import WebClient
+
+    asked: list[str] = []
+    real = socket.getaddrinfo
+
+    def rebinds(host: str | bytes, *more: object, **how: object) -> list[tuple[object, ...]]:
+        if host not in {"rebind.example", b"rebind.example"}:
+            return real(host, *more, **how)  # type: ignore[arg-type, return-value]
+        asked.append("rebind.example")
+        return real("192.0.43.8" if len(asked) == 1 else "127.0.0.1", *more, **how)  # type: ignore[arg-type, return-value]
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebinds)
+    with site_at(tmp_path) as inner:
+        seen: list[str] = []
+        monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "do_GET", lambda handler: seen.append(handler.path))
+        port = inner.rpartition(":")[2]
+        leads = site_at(tmp_path, redirect=f"http://rebind.example:{port}")
+        with leads as outer, WebClient(outer) as client, pytest.raises(SourceError, match="private address"):
+            client.get(f"{outer}/deploy?now=1", 1_000)
+    assert len(asked) == 2
+    assert seen == []
+
+
+@pytest.mark.parametrize("address", ["64:ff9b::a00:1", "2002:7f00:1::1", "fec0::1", "::ffff:10.0.0.1"])
+def test_row_159_a_private_address_inside_of_another_is_private(address: str):
+    """Seen: the address that a gateway makes 10.0.0.1 of (NAT64, 6to4) was a public one."""
+    from adk_skills_agent.sources.http import WebClient
+
+    with WebClient("") as client, pytest.raises(SourceError, match="private address"):
+        client.get(f"http://[{address}]/x", 1_000)
 
 
 def test_an_answer_without_end_is_cut_off(tmp_path: Path):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Unpack
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from adk_skills_agent.adk.options import SharedSettings, check_model_name
 from adk_skills_agent.adk.skill_tools import SkillTools, short_named_runtime
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.catalog.registry import Missing
     from adk_skills_agent.format import SkillMetadata
-    from adk_skills_agent.packages import Dependencies
-    from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
+    from adk_skills_agent.packages import Dependencies, DependencyMode
+    from adk_skills_agent.sandbox import EnvValue, PresetName, Sandbox, SandboxPolicy
     from adk_skills_agent.scripts import GrantsByName
 
 
@@ -32,7 +33,7 @@ def with_skills(
     agent: LlmAgent,
     skills: Iterable[str | Path] | CatalogReader,
     *,
-    policy: SandboxPolicy | str | None = None,
+    policy: SandboxPolicy | PresetName | None = None,
     sandbox: Sandbox | str | None = None,
     interpreters: Mapping[str, Sequence[str]] | None = None,
     env: Mapping[str, EnvValue] | None = None,
@@ -72,6 +73,8 @@ def with_skills(
         ConfigError: A folder does not exist, google-adk knows no such model as the agent's, or a setting cannot be
             used.
     """
+    if isinstance(agent, str | PurePath) or (isinstance(agent, Sequence) and not hasattr(agent, "tools")):
+        raise ConfigError("with_skills takes the agent first, then the folders: with_skills(agent, ['skills']).")
     if isinstance(skills, str):
         raise ConfigError(f"with_skills takes a list of folders; write [{skills!r}].")
     if not isinstance(skills, CatalogReader):
@@ -107,13 +110,13 @@ def create_use_skill_tool(
 def create_run_script_tool(
     skills: CatalogReader,
     *,
-    policy: SandboxPolicy | str | None = None,
+    policy: SandboxPolicy | PresetName | None = None,
     sandbox: Sandbox | str | None = None,
     interpreters: Mapping[str, Sequence[str]] | None = None,
     env: Mapping[str, EnvValue] | None = None,
     grants: GrantsByName | None = None,
-    workspace: str = "session",
-    dependencies: Dependencies | str | None = None,
+    workspace: Literal["session", "skill"] = "session",
+    dependencies: Dependencies | DependencyMode | None = None,
 ) -> RunScriptTool:
     """The tool that runs a skill's scripts."""
     return RunScriptTool(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.installation import install_hint
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.permissions import Permissions
     from adk_skills_agent.adk.shell.commands import ShellSettings
     from adk_skills_agent.catalog import CatalogReader
-    from adk_skills_agent.packages import Dependencies
-    from adk_skills_agent.sandbox import EnvValue, Sandbox, SandboxPolicy
+    from adk_skills_agent.packages import Dependencies, DependencyMode
+    from adk_skills_agent.sandbox import EnvValue, PresetName, Sandbox, SandboxPolicy
     from adk_skills_agent.scripts import GrantsByName
     from adk_skills_agent.sources.integrity import Integrity
 
@@ -52,6 +52,7 @@ class SkillDiscoveryMode(Enum):
     """No list: the model calls ``search_skills``. For thousands of skills."""
 
 
+DiscoveryName: TypeAlias = Literal["lazy", "eager", "search"]
 WORKSPACES = ("session", "skill")
 """Whose files a script finds in its working directory: those of all skills of its session, or of its skill alone."""
 
@@ -110,7 +111,8 @@ def lifecycle_of(config: Any) -> SkillLifecycleConfig:
 def discovery_of(mode: Any) -> SkillDiscoveryMode:
     """Our mode from ours, google-adk's, or its word. Raises ``ConfigError`` when it is not one of these."""
     try:
-        return SkillDiscoveryMode(_value(mode))
+        word = _value(mode)
+        return SkillDiscoveryMode(word.lower() if isinstance(word, str) else word)
     except ValueError as error:
         raise ConfigError(f"discovery_mode must be 'lazy', 'eager' or 'search', not {mode!r}.") from error
 
@@ -197,13 +199,13 @@ class SharedSettings(TypedDict, total=False):
     audit_log: Path | str | AuditLog | None
     limits: SkillLimits | None
     require_activation: bool
-    workspace: str
+    workspace: Literal["session", "skill"]
     workspace_store: Any
     shell: bool | ShellSettings
     trust_allowed_tools: bool
     additional_tools: Sequence[Any] | None
     lifecycle_config: Any
-    dependencies: Dependencies | str | None
+    dependencies: Dependencies | DependencyMode | None
     integrity: Integrity | None
 
 
@@ -228,9 +230,9 @@ class SkillToolsetSettings(SharedSettings, total=False):
     save_output_artifacts: bool
     tool_name_prefix: str | None
     tool_filter: ToolPredicate | list[str] | None
-    discovery_mode: Any
+    discovery_mode: Enum | DiscoveryName
     sandbox: Sandbox | str | None
-    policy: SandboxPolicy | str | None
+    policy: SandboxPolicy | PresetName | None
     interpreters: Mapping[str, Sequence[str]] | None
     env: Mapping[str, EnvValue] | None
     grants: GrantsByName | None
@@ -238,4 +240,4 @@ class SkillToolsetSettings(SharedSettings, total=False):
     budget_tokens: int | None
     model: str | None
     file_list: bool
-    argument_style: str
+    argument_style: Literal["unix", "google-adk"]

@@ -680,9 +680,9 @@ class _Question:
         if hosts:
             sentences.append(f"If you approve, this skill's scripts may connect to {_listed(hosts)}.")
         lasting = {
-            Keep.ONCE: "It holds for this call.",
-            Keep.SESSION: "It holds for this session, until a byte of the skill changes.",
-            Keep.OWNER: "It holds for all sessions, until a byte of the skill changes.",
+            Keep.ONCE: "Your yes holds for this call.",
+            Keep.SESSION: "Your yes holds for this session, until a byte of the skill changes.",
+            Keep.OWNER: "Your yes holds for all sessions, until a byte of the skill changes.",
         }
         return " ".join([*sentences, lasting[self._permissions.remember]])
 

@@ -28,6 +28,8 @@ from google.adk.code_executors.code_executor_context import CodeExecutorContext
 from google.adk.plugins.base_plugin import BasePlugin
 from google.genai import types
 
+from adk_skills_agent.errors import ErrorCode
+
 if TYPE_CHECKING:
     from google.adk.agents.callback_context import CallbackContext
     from google.adk.agents.invocation_context import InvocationContext
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _WIDTH = 160
+_MOST_JOINED = 20
+"""Lines of a text that begins with a brace."""
 _RESULT_KEYS = ("error", "stdout", "message", "content", "instructions", "skills", "result")
 """The fields of a result that say most, best first."""
 
@@ -145,9 +149,12 @@ def _said(result: object) -> str:
     """The state of a tool's answer and the first line of what says most in it."""
     if not isinstance(result, Mapping):
         return str(result)
+    if result.get("error_code") == ErrorCode.APPROVAL_REQUIRED:
+        return "waits for the user's answer"
     state = str(result.get("status") or ("error" if result.get("error") else "ok"))
     text = next((str(result[key]) for key in _RESULT_KEYS if result.get(key)), "")
-    first = text.strip().partition("\n")[0]
+    lines = text.strip().split("\n", _MOST_JOINED)[:_MOST_JOINED]
+    first = lines[0] if len(lines[0]) > 1 else " ".join(line.strip() for line in lines)  # JSON begins with a brace
     return f"{state}: {first}" if first and first != state else state
 
 

@@ -320,6 +320,8 @@ def events_for(
     ``audit_log`` is a file, or a log with settings of its own, which several toolsets may share. Raises ``ConfigError``
     when a listener cannot be called, or the file cannot be written.
     """
+    if not callable(on_event) and not isinstance(on_event, Sequence):
+        raise ConfigError(f"on_event must be a function, or a list of them, not {type(on_event).__name__}.")
     given: tuple[Listener, ...] = (on_event,) if callable(on_event) else tuple(on_event)
     for listener in given:
         if not callable(listener):

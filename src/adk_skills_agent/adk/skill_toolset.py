@@ -6,8 +6,9 @@ import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from enum import Enum
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from adk_skills_agent.adk.activation.listing import toolset_instruction
 from adk_skills_agent.adk.events.events import SkillDiscovered, origin_of
@@ -46,10 +47,11 @@ if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.events.audit_log import AuditLog
+    from adk_skills_agent.adk.options import DiscoveryName
     from adk_skills_agent.adk.tools.base import ToolsetTool
     from adk_skills_agent.catalog.registry import Missing
-    from adk_skills_agent.packages import Dependencies
-    from adk_skills_agent.sandbox import EnvValue, SandboxPolicy
+    from adk_skills_agent.packages import Dependencies, DependencyMode
+    from adk_skills_agent.sandbox import EnvValue, PresetName, SandboxPolicy
     from adk_skills_agent.sources.integrity import Integrity
 
 
@@ -126,10 +128,10 @@ class SkillToolset(RuntimeToolset):
         additional_tools: Sequence[Any] | None = None,
         tool_name_prefix: str | None = None,
         tool_filter: ToolPredicate | list[str] | None = None,
-        discovery_mode: Any = SkillDiscoveryMode.LAZY,
+        discovery_mode: Enum | DiscoveryName = SkillDiscoveryMode.LAZY,
         lifecycle_config: Any = None,
         sandbox: Sandbox | str | None = None,
-        policy: SandboxPolicy | str | None = None,
+        policy: SandboxPolicy | PresetName | None = None,
         interpreters: Mapping[str, Sequence[str]] | None = None,
         env: Mapping[str, EnvValue] | None = None,
         grants: GrantsByName | None = None,
@@ -142,15 +144,16 @@ class SkillToolset(RuntimeToolset):
         budget_tokens: int | None = None,
         model: str | None = None,
         file_list: bool = True,
-        argument_style: str = "unix",
-        workspace: str = "session",
+        argument_style: Literal["unix", "google-adk"] = "unix",
+        workspace: Literal["session", "skill"] = "session",
         workspace_store: Any = None,
         shell: bool | ShellSettings = False,
         trust_allowed_tools: bool = False,
-        dependencies: Dependencies | str | None = None,
+        dependencies: Dependencies | DependencyMode | None = None,
         integrity: Integrity | None = None,
     ) -> None:
         _check(code_executor, environment, skills_folder, save_output_artifacts)
+        _check_skills(skills)
         if environment is not None and workspace != "session":
             raise ConfigError("workspace='skill' needs our sandbox: all skills of an environment share its files.")
         settings_of_shell = shell_of(shell)
@@ -358,6 +361,15 @@ class SkillToolset(RuntimeToolset):
                 stacklevel=2,
             )
         return not lists
+
+
+def _check_skills(skills: object) -> None:
+    """Say what a folder in the place of google-adk's objects should have been."""
+    given = [skills] if isinstance(skills, str | PurePath) else skills
+    if isinstance(given, Sequence) and (paths := [str(one) for one in given if isinstance(one, str | PurePath)]):
+        raise ConfigError(
+            f"skills takes google-adk's Skill objects or a catalog. For folders: SkillToolset.from_dirs({paths!r})."
+        )
 
 
 def _core_tools(runtime: SkillRuntime) -> list[ToolsetTool]:

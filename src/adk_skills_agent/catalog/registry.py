@@ -6,7 +6,7 @@ import os
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -337,6 +337,7 @@ class SkillsRegistry(CatalogReader):
         self._scans = scans
         shadowed: dict[str, str] = {}
         skills, origins, counts = _merge(scans, problems, shadowed)
+        problems.extend(_without_skills(scans))
         problems.extend(self._cache.problems)
         self._origins = origins
         self._counts = counts
@@ -432,6 +433,8 @@ def _require_existing(
         if isinstance(root, Diagnostic):
             raise ConfigError(root.message)
         given = os.fspath(folder)
+        if os.path.isfile(os.path.expanduser(given)) and os.path.basename(given).lower() != "skill.md":
+            raise ConfigError(f"{shown(given)} is a file. Give the folder of your skills.")
         if not os.path.exists(root.path) or (root.only_this_folder and not os.path.exists(os.path.expanduser(given))):
             absent.append(given if os.path.isabs(given) else f"{given} ({root.path})")
     if not absent:
@@ -467,6 +470,13 @@ def _merge(
                 problems.append(_shadowed(skill, root, winner, origins[skill.name]))
         counts[root] = len(skills) - before
     return dict(sorted(skills.items())), origins, counts
+
+
+def _without_skills(scans: Mapping[ScanRoot, Scan]) -> Iterator[Diagnostic]:
+    """The folders that the owner named and that have nothing in them, not even a skill that was refused."""
+    for root, found in scans.items():
+        if root.scope is Scope.EXPLICIT and not found.skills and not found.problems:
+            yield Diagnostic("no-skills", Severity.WARNING, f"There is no skill in {shown(root.path)}.", file=root.path)
 
 
 def _is_same_file(one: IndexedSkill, other: IndexedSkill) -> bool:

@@ -99,6 +99,13 @@ def command() -> None:
     type=click.Choice(["on", "off"]),
     help="Of the tests, most of which install packages first.",
 )
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME",
+    help="A variable of this machine's environment that the tasks may ask for (repeatable); they get no others.",
+)
 @click.option("--wheels", default=None, type=a_path, help="Folder of wheels for verifiers without a network.")
 @click.option("--out", default="adk-skills-bench", show_default=True, type=a_path, help="Folder of the results.")
 @click.option("--resume", is_flag=True, help="Continue the results in --out: only what is missing is run.")

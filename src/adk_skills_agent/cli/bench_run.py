@@ -72,6 +72,7 @@ class Options:
     build_network: str | None = None
     build_arguments: tuple[str, ...] = ()
     ca_certificates: Path | None = None
+    variables: tuple[str, ...] = ()
     cluster: str | None = None
     needs: Needs | None = None
 
@@ -235,6 +236,7 @@ def _place(options: Options) -> Place:
         skip_tests=options.skip_tests,
         rebuild=options.rebuild,
         prune_interval=options.prune_interval,
+        variables=options.variables,
     )
     if options.sandbox == "container":
         engine: EngineOptions = read_engine_options(

@@ -134,7 +134,7 @@ def _try_sandbox(name: str, as_json: bool) -> None:
                 _line("", f"because {reason}")
     if found.problem is not None:
         if not as_json:
-            print(f"\nIt cannot be used: {safe(found.problem)}", file=sys.stderr)
+            print(f"\n{safe(found.problem)}", file=sys.stderr)
         raise click.exceptions.Exit(1)
 
 
@@ -150,7 +150,7 @@ def _say_whether_to_serve(checks: Sequence[ServeCheck], *, as_json: bool) -> Non
                 _line("", f"change: {check.change}")
         if fit:
             print("\nDemand it in code, because a default asks for less: SandboxPolicy(min_isolation='namespaces').")
-            print("docs/explanation/threat-model.md says what stays open.")
+            print("The page 'Threat model' of the documentation says what stays open.")
         else:
             print("\nDo not run strangers' scripts here until what fails is changed.", file=sys.stderr)
     if not fit:

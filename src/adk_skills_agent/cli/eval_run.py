@@ -73,8 +73,8 @@ def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None 
     with contextlib.ExitStack() as stack:
         models = options.models
         check_budget(models, prepared, options.budget_usd)
+        settings = settings_of(stack, prepared, models, options.out)  # first: without a model there is no folder
         ledger = stack.enter_context(Ledger(options.out, resume=options.resume))
-        settings = settings_of(stack, prepared, models, options.out)
         ray = None
         if options.elsewhere is not None:
             from adk_skills_agent.evals.cluster import joined

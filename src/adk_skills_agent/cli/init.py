@@ -1,11 +1,14 @@
-"""``adk-skills init``: an agent project with a first skill that runs under ``adk web`` at once."""
+"""``adk-skills init``: an agent project that runs under ``adk web`` at once; ``adk-skills examples``: ours to try."""
 
 from __future__ import annotations
 
+import contextlib
 import keyword
 import os
 import shlex
 import shutil
+from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import click
@@ -19,6 +22,12 @@ Examples:
   adk-skills init my_agent
   adk-skills init my_agent --skill csv-report --model gemini-2.5-pro
   adk-skills init my_agent --yaml
+"""
+
+_COPY_EXAMPLES = """\b
+Examples:
+  adk-skills examples
+  adk-skills examples ./try-out
 """
 
 _MODEL = "gemini-2.5-flash"
@@ -52,24 +61,63 @@ def command(name: str, output: Path, model: str, skill: str, as_yaml: bool) -> N
     print(f"  3. edit {safe(str(target / 'skills' / skill / 'SKILL.md'))}, then: adk-skills validate {place}/skills")
 
 
-def _make(target: Path, files: dict[str, str], skill: str) -> None:
-    """Write the project aside, then rename it: it appears complete or not at all."""
-    from adk_skills_agent.format import create_skill_template
+@click.command("examples", epilog=_COPY_EXAMPLES)
+@click.argument("folder", default="examples", type=a_path)
+def examples_command(folder: Path) -> None:
+    """Copy the example skills and agents of this package here.
 
+    FOLDER, examples in the current folder if it is not named, must not exist. The pages of the documentation use it
+    by that name: examples/skills has three skills, examples/evals cases that measure one of them without a key,
+    examples/agents agents for adk web, examples/sources and examples/serve code to start from.
+    """
+    target = folder.expanduser()
+    if os.path.lexists(target):
+        raise ConfigError(f"{safe(str(target))} exists already. Name another folder or remove it.")
+    with _aside(target) as aside:
+        shutil.copytree(
+            examples_folder(), aside, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", ".*")
+        )
+    print(f"Made {safe(str(target))}")
+    print(f"Next: adk-skills list {shlex.quote(str(target / 'skills'))}")
+
+
+def examples_folder() -> Path:
+    """The folder of the examples: in the installed package, or in a checkout.
+
+    Raises ``ConfigError`` when neither is there.
+    """
+    packaged = Path(str(files("adk_skills_agent"))) / "_examples"
+    checkout = Path(__file__).resolve().parents[3] / "examples"
+    for folder in (packaged, checkout):
+        if folder.is_dir():
+            return folder
+    raise ConfigError("The examples are missing from this installation. Install adk-skills-runtime again.")
+
+
+@contextlib.contextmanager
+def _aside(target: Path) -> Iterator[Path]:
+    """A folder that gets its name at the end of the block: it appears complete or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
         aside.mkdir()
-        create_skill_template(
-            aside / "skills",
-            skill,
-            description="Counts the words of a text and lists the most frequent ones. Use when asked to count words.",
-        )
-        for name, content in files.items():
-            (aside / name).write_text(content, encoding="utf-8", newline="\n")
+        yield aside
         aside.rename(target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _make(target: Path, files: dict[str, str], skill: str) -> None:
+    from adk_skills_agent.format import create_skill_template
+
+    with _aside(target) as aside:
+        made = create_skill_template(aside / "skills", skill, description=_SKILL_DESCRIPTION)
+        shutil.rmtree(made / "references")  # a form to fill in, as the text of the template is
+        script = f"scripts/{skill.replace('-', '_')}.py"
+        text = _SKILL.format(name=skill, description=_SKILL_DESCRIPTION, script=script)
+        (made / "SKILL.md").write_text(text, encoding="utf-8", newline="\n")
+        for name, content in files.items():
+            (aside / name).write_text(content, encoding="utf-8", newline="\n")
 
 
 def _files(name: str, model: str, *, as_yaml: bool) -> dict[str, str]:
@@ -114,6 +162,22 @@ tools:
   - name: adk_skills_agent.SkillToolset
     args:
       dirs: [skills]
+"""
+
+_SKILL_DESCRIPTION = "Counts the words of a text and lists the most frequent ones. Use when asked to count words."
+_SKILL = """\
+---
+name: {name}
+description: {description}
+---
+
+# Word count
+
+1. The text is a file of the user; its path is in the list of uploads, such as `uploads/report.txt`. Ask for a file
+   when there is none.
+2. Run `{script}` with the arguments `["--top", "5", "uploads/report.txt"]`, with the path of that file. It prints
+   JSON: words and how often they occur.
+3. Answer with the words, the most frequent first.
 """
 
 _ENV = """\

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from adk_skills_agent.cli.output import print_columns, print_json, printable, safe
-from adk_skills_agent.cli.sources import a_path, json_option
+from adk_skills_agent.cli.output import counted, print_columns, print_json, printable, safe
+from adk_skills_agent.cli.sources import a_path, complete_installed, json_option
 from adk_skills_agent.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ Examples:
 SOURCE is owner/repo[/folder][@ref], a git URL, a folder, an archive (.zip, .skill, .tar.gz, also its URL),
 https://host (an index at /.well-known/agent-skills/), pypi:NAME, mcp:URL-or-command, a marketplace of plugins,
 skills-lock.json (of npx skills) or gh: (what gh skill install put into .agents/skills).
-Before anything is written a page says what is installed; without a terminal that needs --yes.
+Before anything is written, it says what would be installed and asks; without a terminal that needs --yes.
 """
 
 
@@ -69,7 +69,7 @@ Before anything is written a page says what is installed; without a terminal tha
 @link_option
 @click.option("--force", is_flag=True, help="Replace a folder that is there, and local edits; they are kept aside.")
 @private_option
-@click.option("--dry-run", is_flag=True, help="Show the page and install nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be installed, and install nothing.")
 @json_option
 def add_command(
     source: str,
@@ -93,7 +93,9 @@ def add_command(
     fetched, are refused, or are not agreed to.
     """
     from adk_skills_agent.sources import consent_page, fetch_skills, open_project, read_origin
+    from adk_skills_agent.sources.origin import repository_of
     from adk_skills_agent.sources.other_installers import fetch_listed, listed_elsewhere
+    from adk_skills_agent.sources.project import SKILLS_FOLDER
     from adk_skills_agent.sources.requires import resolve_requirements
 
     project = open_project(Path.cwd(), scope)
@@ -102,13 +104,13 @@ def add_command(
     listed = listed_elsewhere(source, Path.cwd(), project.skills_folder)
     if listed is not None:
         if ref is not None or bundle is not None:
-            raise ConfigError("Each skill of a list has its own ref. Leave --ref and --bundle away.")
+            raise ConfigError("Each skill of a list has its own ref. Leave out --ref and --bundle.")
         chosen = fetch_listed(listed, names, allow_private=allow_private, signatures=signatures)
         origins = [skill.origin for skill in chosen]
     else:
         origin = read_origin(source, ref=ref)
         if bundle is not None and origin.kind != "archive":
-            raise ConfigError(f"--bundle is for archives, and {safe(str(origin))} is none. Leave --bundle away.")
+            raise ConfigError(f"--bundle is for archives, and {safe(str(origin))} is none. Leave out --bundle.")
         chosen = fetch_skills(origin, names, everything=everything, allow_private=allow_private, signatures=signatures)
         origins = [origin]
     asked = [skill.name for skill in chosen]
@@ -128,6 +130,11 @@ def add_command(
         for skill in chosen:
             print(f"Installed: {safe(str(project.skills_folder / skill.name))}")
         print(f"Locked:    {safe(str(project.lock_path))}")
+        if scope == "project":
+            print(f"Next:      SkillToolset.from_dirs([{SKILLS_FOLDER!r}]) gives them to an agent")
+        for origin in origins:
+            if repository := repository_of(origin):
+                click.echo(f"note: a folder has no versions; its repository has: adk-skills add {repository}", err=True)
 
 
 def agree(
@@ -160,8 +167,10 @@ def agree(
     if yes or dry_run:
         return
     if not sys.stdin.isatty():
-        raise ConfigError("Nobody can be asked here. Look at the page with --dry-run, then install with --yes.")
-    click.confirm(f"{verb} {len(pages)} skill{'s' if len(pages) != 1 else ''}?", abort=True)
+        raise ConfigError("There is no terminal to ask on. Look with --dry-run first, then repeat with --yes.")
+    if not click.confirm(f"{verb} {counted(len(pages), 'skill')}?"):
+        print("Nothing was installed.", file=sys.stderr)
+        raise click.exceptions.Exit(1)
 
 
 def _finder(
@@ -183,7 +192,8 @@ def _finder(
             single = bool(place.subpath) or requirement.source is not None
             try:
                 names = () if place.subpath else (requirement.name,)
-                return fetch_skills(place, names, allow_private=allow_private, signatures=signatures)
+                by = sources if place is requirement.source else None
+                return fetch_skills(place, names, allow_private=allow_private, signatures=signatures, named_by=by)
             except SourceError:
                 if single and requirement.source is not None:
                     raise
@@ -200,7 +210,7 @@ Examples:
 
 
 @click.command("remove", epilog=_REMOVE_EXAMPLES)
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_installed)
 @scope_option
 @click.option("--force", is_flag=True, help="Also with local edits, and when another skill needs it.")
 @json_option
@@ -250,7 +260,7 @@ def sync_command(
     from adk_skills_agent.sources import open_project
 
     if frozen and (force or skills_lock):
-        raise ConfigError("--frozen writes nothing but skills that are missing. Leave the other option away.")
+        raise ConfigError("--frozen writes nothing but skills that are missing. Leave out the other option.")
     project = open_project(Path.cwd(), scope)
     policy = project.signature_policy().demanding(require_signature)
     result = project.sync(frozen=frozen, link=link, force=force, allow_private=allow_private, signatures=policy)
@@ -269,7 +279,8 @@ def sync_command(
             }
         )
     else:
-        print(f"{len(result.installed)} installed, {len(result.same)} were there.")
+        kept = f", {len(result.kept)} kept" if result.kept else ""
+        print(f"{counted(len(result.installed), 'skill')} installed, {len(result.same)} unchanged{kept}.")
         for state in result.kept:
             print(f"Kept: {safe(state.name)} has local edits. Merge them: adk-skills update {safe(state.name)}")
         for sentence in result.unlocked:
@@ -292,8 +303,8 @@ Examples:
 def verify_command(scope: Literal["project", "user"], require_signature: bool, as_json: bool) -> None:
     """Compare every installed skill with adk-skills.lock, byte by byte.
 
-    Names each changed, added and missing file. Exit code 1 when there is one. Skills that no lock knows are told on
-    stderr.
+    Names each changed, added and missing file. Exit code 1 when there is one. Skills that no lock knows are named
+    on stderr.
     """
     from adk_skills_agent.sources import open_project
 
@@ -324,7 +335,7 @@ def verify_command(scope: Literal["project", "user"], require_signature: bool, a
         for state in different:
             for sentence in state.sentences():
                 print(safe(sentence))
-        print(f"{len(locked) - len(different)} of {len(locked)} skills are as locked.")
+        print(f"{len(locked) - len(different)} of {counted(len(locked), 'skill')} as locked.")
         if unlocked:
             click.echo(f"Not in the lock: {safe(', '.join(unlocked))}", err=True)
     if different:
@@ -338,7 +349,7 @@ Examples:
 
 
 @click.command("why", epilog=_WHY_EXAMPLES)
-@click.argument("name")
+@click.argument("name", shell_complete=complete_installed)
 @scope_option
 @json_option
 def why_command(name: str, scope: Literal["project", "user"], as_json: bool) -> None:
@@ -419,7 +430,7 @@ _WORDS = {
 
 
 @click.command("outdated", epilog=_OUTDATED_EXAMPLES)
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_installed)
 @scope_option
 @private_option
 @json_option
@@ -456,7 +467,7 @@ a conflict and stops the update of its skill. The lock then has the merged bytes
 
 
 @click.command("update", epilog=_UPDATE_EXAMPLES)
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_installed)
 @scope_option
 @click.option("--dry-run", is_flag=True, help="Write nothing.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show what changes: instructions, scripts, other files.")

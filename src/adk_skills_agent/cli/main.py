@@ -33,6 +33,7 @@ FINDINGS, USAGE, INTERRUPTED = 1, 2, 130
 
 COMMANDS = {
     "init": ("init:command", "Make an agent project that runs under adk web."),
+    "examples": ("init:examples_command", "Copy the example skills and agents of this package here."),
     "list": ("skills:list_command", "List the skills of folders or scopes."),
     "info": ("skills:info_command", "Show everything about one skill."),
     "validate": ("skills:validate_command", "Check skills against the specification."),
@@ -139,8 +140,13 @@ def main() -> None:
 
 
 def _run() -> int:
+    arguments = sys.argv[1:]
+    ours = arguments.index("--") if "--" in arguments else len(arguments)
+    if "--no-color" in arguments[:ours]:  # before the command or behind it
+        arguments.remove("--no-color")
+        os.environ["NO_COLOR"] = "1"
     try:
-        result = app.main(prog_name="adk-skills", standalone_mode=False)
+        result = app.main(arguments, prog_name="adk-skills", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -208,10 +214,12 @@ Examples:
 
 
 @click.command("completion", epilog=_COMPLETION_EXAMPLES)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), required=False)
 @click.pass_context
-def completion_command(ctx: click.Context, shell: str) -> None:
+def completion_command(ctx: click.Context, shell: str | None) -> None:
     """Print tab completion for a shell."""
+    if shell is None:
+        raise click.UsageError("Name the shell: bash, zsh or fish.", ctx)
     from click.shell_completion import get_completion_class
 
     complete = get_completion_class(shell)

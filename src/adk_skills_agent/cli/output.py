@@ -225,6 +225,11 @@ def for_command_line(sentence: str) -> str:
     return sentence
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: ``1 package``, ``2 packages``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """Several lines of a stranger's text for a terminal: line breaks stay, control characters become blanks."""
     return "".join(character if character.isprintable() or character in "\n\t" else " " for character in text)

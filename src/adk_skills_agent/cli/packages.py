@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adk_skills_agent.cli.output import for_command_line, print_json, safe
+from adk_skills_agent.cli.output import counted, for_command_line, print_json, safe
 from adk_skills_agent.cli.sources import (
     a_path,
     complete_skill,
@@ -119,7 +119,7 @@ def _print_needs(needs: Needs, *, all_of_them: bool) -> None:
                 print(f"            {'':<{width}}  -> {safe(for_command_line(need.supply))}")
     hidden = len(needs.needs) - len(shown)
     if hidden:
-        click.echo(f"{hidden} programs that the system has are not shown (--all shows them).", err=True)
+        click.echo(f"Not shown: {counted(hidden, 'program')} that the system has (--all shows them).", err=True)
     for problem in needs.problems:
         click.echo(safe(str(problem)), err=True)
 
@@ -251,7 +251,7 @@ def prepare_command(
         requirements = (*needs.requirements(optional=optional), *for_node)
         node_lock = author_node_lock(found) if for_node else None
         what = f"the packages of skill '{found.name}'"
-        place = lock_file or found.skill_dir / LOCK_FILE
+        place = lock_file or _outside_of_installed(found) or found.skill_dir / LOCK_FILE
         for module in needs.missing:
             if module.kind == "python-module":
                 click.echo(f"note: {safe(module.name)}: {safe(module.supply)}", err=True)
@@ -259,9 +259,30 @@ def prepare_command(
     if not lock.packages:
         _say_nothing_needed(what, as_json=as_json)
         return
-    _show(lock, quiet=as_json)
-    _confirm(lock, dependencies, interpreter, yes=yes)
+    from adk_skills_agent.packages import SkillEnvironments, find_environment
+
+    is_there = find_environment(lock, cache=SkillEnvironments(dependencies).cache, python=interpreter) is not None
+    _show(lock, is_there=is_there, quiet=as_json)
+    if not is_there and not yes:
+        _confirm(lock)
     _make(lock, dependencies, interpreter, place, what, as_json=as_json)
+
+
+def _outside_of_installed(skill: Skill) -> Path | None:
+    """Where the lock of a skill goes that ``adk-skills add`` installed: beside it, it would be a local edit."""
+    from adk_skills_agent.sources.project import locked_skill_at
+
+    found = locked_skill_at(skill.skill_dir)
+    if found is None:
+        return None
+    folder = found[1].parent / "locks"
+    folder.mkdir(exist_ok=True)
+    click.echo(
+        f"note: {safe(skill.name)} is installed from elsewhere, so its packages are locked outside of its folder. "
+        f"An agent finds that with Dependencies('locked', lock=Path({folder.name!r})).",
+        err=True,
+    )
+    return folder / f"{skill.name}.lock"
 
 
 def _date(text: str | None) -> datetime | None:
@@ -318,28 +339,25 @@ def _say_nothing_needed(what: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"packages": [], "environment": None})
     else:
-        print(f"Nothing to prepare: {safe(what)} are none.")
+        print(f"Nothing to prepare: {safe(what.removeprefix('the packages of '))} needs no packages.")
 
 
-def _show(lock: Lock, *, quiet: bool) -> None:
+def _show(lock: Lock, *, is_there: bool, quiet: bool) -> None:
     if quiet:
         return
     for package in lock.packages:
         print(f"  {safe(str(package))}  {_size(package.size)}")
-    print(f"{len(lock.packages)} packages, {_size(lock.download_bytes) or 'sizes not known'} to fetch at most")
+    size = "prepared before" if is_there else f"{_size(lock.download_bytes) or 'sizes not known'} to fetch at most"
+    print(f"{counted(len(lock.packages), 'package')}, {size}", flush=True)  # before the progress on stderr
 
 
 def _size(size: int) -> str:
     return f"{size / (1 << 20):.1f} MiB" if size >= 1 << 20 else f"{size / 1024:.0f} KiB" if size else ""
 
 
-def _confirm(lock: Lock, dependencies: Dependencies, python: str | None, *, yes: bool) -> None:
+def _confirm(lock: Lock) -> None:
     """Nobody fetches gigabytes by mistake. Raises ``ConfigError`` when there is nobody to ask."""
-    from adk_skills_agent.packages import SkillEnvironments, find_environment
-
-    if yes or lock.download_bytes <= LARGE_BYTES:
-        return
-    if find_environment(lock, cache=SkillEnvironments(dependencies).cache, python=python) is not None:
+    if lock.download_bytes <= LARGE_BYTES:
         return
     large = ", ".join(f"{one.name} {_size(one.size)}" for one in sorted(lock.packages, key=lambda one: -one.size)[:4])
     question = f"This fetches up to {_size(lock.download_bytes)} ({large})."

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.scripts import Interpreters, ScriptOutcome, ScriptPlan
 
 _MOST_LINES = 20
+_MOST_NOT_GIVEN = 3
 
 EXAMPLES = """\b
 Examples:
@@ -123,6 +124,12 @@ class LevelName(click.Choice[str]):
     help="NAME of a variable of your environment granted to the script and kept out of its output (repeatable).",
 )
 @click.option(
+    "--permissions",
+    default=None,
+    type=a_path,
+    help="Hosts, variables and programs that the grants of a permissions file give the skill.",
+)
+@click.option(
     "--min-isolation",
     default=None,
     envvar="ADK_SKILLS_MIN_ISOLATION",
@@ -157,6 +164,7 @@ def command(
     python: Path | None,
     env: tuple[str, ...],
     secrets: tuple[str, ...],
+    permissions: Path | None,
     min_isolation: str | None,
     sandbox: str | None,
     raw: bool,
@@ -177,6 +185,9 @@ def command(
     limits = _policy(policy, policy_file, timeout, memory, min_isolation, python)
     chosen = choose_sandbox(sandbox, file=policy_file)
     found = open_skill(skill, dirs, trust_project=trust_project)
+    granted = _granted(env, secrets)
+    if permissions is not None:
+        limits, granted = _opened(permissions, found, script, limits, granted)
     settings = RunSettings(limits, _interpreters(interpreters))
     if chosen.sandbox.runs_here:
         settings = settings.within(_environment(found, limits.python))
@@ -185,7 +196,7 @@ def command(
         script,
         ScriptArguments(list(arguments)),
         settings=settings,
-        env=_granted(env, secrets),
+        env=granted,
         input_files=tuple(_input(path) for path in inputs),
     )
     try:
@@ -207,6 +218,8 @@ def command(
         )
     else:
         _report(outcome, written, quiet=quiet)
+        if outcome.error is not None:
+            _say_not_given(arguments, inputs)
     if outcome.error is not None or len(written) < len(produced):
         raise click.exceptions.Exit(1)
 
@@ -304,11 +317,37 @@ def _granted(pairs: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, EnvV
         if "=" in name:
             shown = name.partition("=")[0]
             raise ConfigError(
-                f"--secret takes the name only ({shown!r}): a value here could be seen in the process list."
+                f"--secret takes only the name of a variable of your environment ({shown!r}), which the script sees "
+                "under the same name: a value here could be seen in the process list."
             )
         check_env_name(name)
         granted[name] = Secret.from_env(name)
     return granted
+
+
+def _opened(
+    file: Path, skill: Skill, script: str, policy: SandboxPolicy, env: dict[str, EnvValue]
+) -> tuple[SandboxPolicy, dict[str, EnvValue]]:
+    """What a permissions file grants the script, as an agent with ``permissions=`` gets it; ``env`` wins."""
+    from adk_skills_agent.adk.hosts import host_rules
+    from adk_skills_agent.adk.permissions import Permissions
+    from adk_skills_agent.scripts.grants import Grants
+
+    rules = Permissions.from_file(file)
+    files = {one.path for one in skill.files()}
+    path = script if script in files else f"scripts/{script}"
+    return Grants(also=rules.grants).opened(
+        skill.name, path, policy, env, host_rules(rules, skill.name), files.__contains__
+    )
+
+
+def _say_not_given(arguments: tuple[str, ...], inputs: tuple[Path, ...]) -> None:
+    """Name the arguments that are files of the user's folder, which the script does not see."""
+    given = {path.name for path in inputs}
+    for name in [one for one in arguments if one not in given and Path(one).is_file()][:_MOST_NOT_GIVEN]:
+        shown = safe(name)
+        again = f" and as {safe(Path(name).name)}" if "/" in name else ""
+        print(f"note: {shown} is in your folder, not in the script's: give it with -i {shown}{again}.", file=sys.stderr)
 
 
 def _environment(skill: Skill, python: str | None) -> Environment | None:

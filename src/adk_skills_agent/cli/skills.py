@@ -26,6 +26,7 @@ from adk_skills_agent.cli.sources import (
     open_registry,
     open_skill,
     skill_argument,
+    skill_folders_here,
     trust_option,
 )
 from adk_skills_agent.errors import ConfigError, SkillsError
@@ -96,8 +97,14 @@ def list_command(
         for one in () if diagnostics else untrusted:
             print(safe(one.message), file=sys.stderr)
         if not skills and not untrusted:
-            print("No skills found. Make one with: adk-skills new my-skill", file=sys.stderr)
+            print(_none_found(dirs), file=sys.stderr)
     print_diagnostics(registry.diagnostics, all_of_them=diagnostics)
+
+
+def _none_found(dirs: Sequence[Path]) -> str:
+    if not dirs and skill_folders_here():
+        return "No skills in .agents/skills, your home folder or packages. This folder has skills: adk-skills list ."
+    return "No skills found. Make one with: adk-skills new my-skill"
 
 
 def _print_long(registry: SkillsRegistry) -> None:

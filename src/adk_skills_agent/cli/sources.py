@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adk_skills_agent.cli.output import safe
-from adk_skills_agent.errors import ConfigError, FormatError, SkillNotFound, SkillsError
+from adk_skills_agent.errors import ConfigError, FormatError, SkillNotFound, SkillsError, nearest
 from adk_skills_agent.format.models import Severity
 
 if TYPE_CHECKING:
@@ -92,6 +92,19 @@ def complete_skill(ctx: click.Context, param: click.Parameter, incomplete: str) 
     ]
 
 
+def complete_installed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of installed skills that begin so."""
+    from click.shell_completion import CompletionItem
+
+    from adk_skills_agent.sources import open_project
+
+    try:
+        installed = open_project(Path.cwd(), ctx.params.get("scope") or "project").read_lock().skills
+    except (SkillsError, OSError):
+        return []
+    return [CompletionItem(name) for name in installed if name.startswith(incomplete)]
+
+
 def complete_script(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The scripts of the skill that was named, as they may be called: with their folder or without."""
     from click.shell_completion import CompletionItem
@@ -152,6 +165,8 @@ def open_skill(name: str, dirs: Sequence[Path], *, trust_project: bool = False) 
         for problem in registry.diagnostics:
             if problem.severity is Severity.ERROR:
                 raise FormatError(problem.message)
+    if "/" in name or name in {".", ".."}:
+        raise SkillNotFound(_no_such_folder(name, folder))
     registry = open_registry(dirs, trust_project=trust_project)
     try:
         return registry.load_skill(name)
@@ -163,4 +178,32 @@ def open_skill(name: str, dirs: Sequence[Path], *, trust_project: bool = False) 
         untrusted = [one.message for one in registry.diagnostics if one.code == "untrusted-project"]
         hint = untrusted[0] if untrusted else f"List them with: adk-skills list{where}" if len(registry) else ""
         none = "" if len(registry) or untrusted else f" There are no skills {place}."
+        near = () if dirs else nearest(name, [one.name for one in skill_folders_here() if one.parent == Path()], 1)
+        hint = f"Did you mean the folder ./{safe(near[0])}?" if near else hint
         raise SkillNotFound(" ".join(filter(None, [f"There is no skill {name!r}.{none}", hint]))) from None
+
+
+def _no_such_folder(name: str, folder: Path) -> str:
+    """The sentence about a path that is no skill's folder, with the nearest one that is."""
+    if folder.is_dir():
+        inside = f" Its skills: adk-skills list {shlex.quote(name)}" if _skills_below(folder) else ""
+        return f"The folder {safe(name)} has no SKILL.md.{inside}"
+    beside = [one.name for one in _skills_below(folder.parent) if one.parent == folder.parent]
+    near = nearest(folder.name, beside, 1)
+    hint = f" Did you mean {safe(name[: len(name) - len(folder.name)] + near[0])}?" if near else ""
+    return f"There is no folder {safe(name)}.{hint}"
+
+
+def skill_folders_here() -> list[Path]:
+    """The folders with a SKILL.md in the current folder and those in it, relative to it."""
+    return _skills_below(Path())
+
+
+_MOST_LOOKED_AT = 1_000
+
+
+def _skills_below(folder: Path) -> list[Path]:
+    from itertools import islice
+
+    found = (*folder.glob("*/SKILL.md"), *folder.glob("*/*/SKILL.md"))
+    return sorted(path.parent for path in islice(found, _MOST_LOOKED_AT))

@@ -63,6 +63,11 @@ def model_named(name: str, *, retries: bool = True) -> BaseLlm:
             return gemini
         return LLMRegistry.new_llm(name)
     except Exception as error:
+        if "API key" in str(error):
+            raise ConfigError(
+                f"The model {name!r} needs a key: set GOOGLE_API_KEY, or the variables of Vertex AI. To measure "
+                "without a key: --model scripted:FILE --judge none."
+            ) from error
         raise ConfigError(f"The model {name!r} cannot be used: {sentence_of(error)}") from error
 
 

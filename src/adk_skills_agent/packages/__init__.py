@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.packages.skill_environments import (
         LOCK_FILE,
         Dependencies,
+        DependencyMode,
         PackagesNotApproved,
         SkillEnvironments,
         dependencies_of,
@@ -38,7 +39,7 @@ _NAMES = {
     "inference": "parsed_python",
     "lock": "Lock LockedPackage preset_requirements read_lock resolve",
     "needs": "Need Needs read_needs",
-    "skill_environments": "LOCK_FILE Dependencies PackagesNotApproved SkillEnvironments dependencies_of",
+    "skill_environments": "LOCK_FILE Dependencies DependencyMode PackagesNotApproved SkillEnvironments dependencies_of",
     "uv": "Index",
 }
 __getattr__, __all__ = names_on_first_use(__name__, _NAMES)

@@ -34,6 +34,7 @@ from adk_skills_agent.packages.distributions import debian_package
 from adk_skills_agent.packages.findings import Fence, Finding, Findings, NeedKind, SkillText, fences
 from adk_skills_agent.packages.inference import modules_of, node_code, python_code, shell_code
 from adk_skills_agent.packages.npm import NODE_DIR, node_requirement
+from adk_skills_agent.platforms import typed_path
 from adk_skills_agent.sandbox import search_path
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def read_needs(skill: Skill, *, python: str | None = None, site: Path | None = N
     Raises:
         SkillsError: The SKILL.md cannot be read.
     """
-    return supplied(skill.name, find_needs(skill), python=python, site=site)
+    return supplied(skill, find_needs(skill), python=python, site=site)
 
 
 def find_needs(skill: Skill) -> Findings:
@@ -318,7 +319,7 @@ def _read_fence(fence: Fence, bundled: Collection[str], findings: Findings) -> N
 # Put together, and compared with this machine.
 
 
-def supplied(skill: str, findings: Findings, *, python: str | None = None, site: Path | None = None) -> Needs:
+def supplied(skill: Skill, findings: Findings, *, python: str | None = None, site: Path | None = None) -> Needs:
     """The needs of a skill, one for each thing, with whether this machine has it and what would supply it.
 
     ``python`` None is the interpreter that runs this; ``site`` has the modules of the environment that was prepared for
@@ -341,7 +342,7 @@ def supplied(skill: str, findings: Findings, *, python: str | None = None, site:
     ]
     order = list(NeedKind)
     needs.sort(key=lambda need: (need.optional, order.index(need.kind), need.name.lower()))
-    return Needs(skill, tuple(needs), tuple(findings.problems))
+    return Needs(skill.name, tuple(needs), tuple(findings.problems))
 
 
 def _joined(group: Iterable[Finding]) -> Need:
@@ -384,7 +385,7 @@ class _Machine:
         self._own = python is None or os.path.realpath(python) == os.path.realpath(sys.executable)
         self._path = search_path(python)
 
-    def look(self, need: Need, skill: str) -> Need:
+    def look(self, need: Need, skill: Skill) -> Need:
         """The need with what is known of this machine."""
         from dataclasses import replace
 
@@ -446,15 +447,15 @@ def as_requirement(text: str) -> Requirement | None:
 
 
 _SUPPLY: Mapping[NeedKind, str] = {
-    NeedKind.PYTHON_PACKAGE: "adk-skills prepare {skill}",
-    NeedKind.NODE_PACKAGE: "adk-skills prepare {skill}",
+    NeedKind.PYTHON_PACKAGE: "adk-skills prepare {folder}",
+    NeedKind.NODE_PACKAGE: "adk-skills prepare {folder}",
     NeedKind.PYTHON_MODULE: "declare its distribution in a requirements.txt of the skill",
     NeedKind.HOST: 'grants={{"{skill}": Grant(hosts=["{name}"])}}',
     NeedKind.ENVIRONMENT_KEY: 'grants={{"{skill}": Grant(env={{"{name}": Secret(...)}})}}',
 }
 
 
-def _supply(need: Need, skill: str) -> str:
+def _supply(need: Need, skill: Skill) -> str:
     if need.kind is NeedKind.INTERPRETER and need.name == "python":
         return f"a Python {need.spec}: SandboxPolicy(python=...)"
     if need.kind in {NeedKind.PROGRAM, NeedKind.INTERPRETER}:
@@ -462,4 +463,4 @@ def _supply(need: Need, skill: str) -> str:
             return need.supply
         package = debian_package(need.name)
         return f"apt-get install {package}" if package else f"install the program {need.name}"
-    return _SUPPLY[need.kind].format(skill=skill, name=need.name)
+    return _SUPPLY[need.kind].format(skill=skill.name, name=need.name, folder=typed_path(skill.skill_dir))

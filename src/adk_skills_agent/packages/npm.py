@@ -427,6 +427,7 @@ def _run_npm(
         seconds=seconds,
         what=what,
         causes=_CAUSES,
+        place=Path(folder),
         progress=progress,
         hold=hold,
     )

@@ -17,9 +17,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, cast, get_args
 
 from adk_skills_agent.errors import ConfigError, PackageError, SandboxError, SkillsError
+from adk_skills_agent.platforms import typed_path
 from adk_skills_agent.sandbox import snapshot
 
 # The rest of this layer is imported where it is used: a toolset is made in milliseconds, and few skills need packages.
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from adk_skills_agent.packages.uv import Index, Progress
     from adk_skills_agent.sandbox import Secret
 
-MODES = ("off", "locked", "ask", "install")
+DependencyMode: TypeAlias = Literal["off", "locked", "ask", "install"]
+MODES = get_args(DependencyMode)
 PRESETS = ("office",)
 """Named sets of packages that ship with this one: what many published skills take for granted."""
 LOCK_FILE = "adk-skills.lock"
@@ -66,7 +68,7 @@ class Dependencies:
             :class:`~adk_skills_agent.Secret`.
     """
 
-    mode: str = "ask"
+    mode: DependencyMode = "ask"
     preset: str | None = None
     indexes: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
@@ -116,12 +118,12 @@ class Dependencies:
         return SharedEnvironments(self.store, key)
 
 
-def dependencies_of(choice: Dependencies | str | None, *, default: str) -> Dependencies:
+def dependencies_of(choice: Dependencies | str | None, *, default: DependencyMode) -> Dependencies:
     """The meaning of a ``dependencies=`` argument. Raises ``ConfigError`` when it is neither a mode nor an object."""
     if choice is None:
         return Dependencies(default)
     if isinstance(choice, str):
-        return Dependencies(choice)
+        return Dependencies(cast("DependencyMode", choice))  # checked there
     if not isinstance(choice, Dependencies):
         raise ConfigError(f"dependencies must be a mode such as 'ask', or Dependencies(...), not {choice!r}.")
     return choice
@@ -338,7 +340,7 @@ class SkillEnvironments:
             from adk_skills_agent.packages.needs import find_needs, supplied
 
             findings = find_needs(skill)
-            known = (findings, supplied(skill.name, findings, python=python))
+            known = (findings, supplied(skill, findings, python=python))
             with self._mutex:
                 _remember(self._needs, key, known)
         return known
@@ -458,7 +460,7 @@ class SkillEnvironments:
             raise failure(
                 f"{what[:1].upper()}{what[1:]} are not installed here: {_named(wanted)}. "
                 "Do it without them, or tell the user.",
-                f"Prepare them: adk-skills prepare {skill.name}"
+                f"Prepare them: adk-skills prepare {typed_path(skill.skill_dir)}"
                 + (f" --environment {settings.preset}" if settings.preset else ""),
             )
         # What was resolved from other indexes may not be in these.

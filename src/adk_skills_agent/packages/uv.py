@@ -22,10 +22,15 @@ from pathlib import Path
 
 from adk_skills_agent.errors import PackageError
 from adk_skills_agent.installation import install_hint
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW
 
 _HTTP_SECONDS = 20
 """Without an answer of the index for so long, uv gives up a request; it tries each again once."""
 _KEPT_CHARS = 4_000  # of what uv says, for the owner
+_LOOK_SECONDS = 0.2
+_MOST_BYTES = 24 << 30  # of disk that one call may take: 3 MB of a wheel unpack to 3 GB (row 146)
+_LEAST_FREE_BYTES = 1 << 30
+_LEAST_FREE_SHARE = 20  # or this part of a smaller disk
 _PASSED_ON = (
     "HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy "
     "SSL_CERT_FILE SSL_CERT_DIR LANG LC_ALL TMPDIR NETRC"
@@ -115,16 +120,19 @@ def run_program(
     seconds: float,
     what: str,
     causes: Sequence[Cause],
+    place: Path,
     progress: Progress | None = None,
     hold: int | None = None,
 ) -> str:
     """Run a package manager to its end, with nothing of the agent's environment but what is named; its output.
 
-    ``progress`` is called with each line it says, from another thread. ``hold`` is a descriptor it keeps open: a lock
-    lasts as long as the program, also where this process is killed. Raises ``PackageError`` when it cannot be started,
-    failed, or took too long; the sentence says why.
+    ``place`` is on the disk that it fills; it need not exist. ``progress`` is called with each line it says, from
+    another thread. ``hold`` is a descriptor it keeps open: a lock lasts as long as the program, also where this process
+    is killed. Raises ``PackageError`` when it cannot be started, failed, took too long or too much of the disk; the
+    sentence says why.
     """
     program = Path(command[0]).name
+    disk = _Disk(place)
     try:
         process = subprocess.Popen(
             command,
@@ -143,7 +151,13 @@ def run_program(
             f"{_capital(what)} cannot be prepared here. Do it without them, or tell the user.",
             f"{program} cannot be started: {error.strerror}. Install it again.",
         ) from error
-    said, output = _communicate(process, seconds, progress)
+    said, output = _communicate(process, seconds, progress, disk)
+    if disk.problem:
+        raise failure(
+            f"{_capital(what)} cannot be installed: {disk.problem}. Do it without them, or tell the user.",
+            f"{program} was stopped: {disk.problem}. Free some space (adk-skills prepare --collect removes unused "
+            "environments), or find out which package is so large.",
+        )
     if said is None:
         raise failure(
             f"{_capital(what)} could not be prepared within {seconds:g} seconds. Do it without them, or tell the user.",
@@ -180,20 +194,63 @@ def run_uv(
         "NO_COLOR": "1",
     }
     with tempfile.TemporaryDirectory(prefix="adk-skills-uv-") as empty:
-        return run_program(
-            [find_uv(), *arguments],
-            environment,
-            empty,
-            seconds=seconds,
-            what=what,
-            causes=_CAUSES,
-            progress=progress,
-            hold=hold,
-        )
+        try:
+            return run_program(
+                [find_uv(), *arguments],
+                environment,
+                empty,
+                seconds=seconds,
+                what=what,
+                causes=_CAUSES,
+                place=cache,
+                progress=progress,
+                hold=hold,
+            )
+        except BaseException:
+            _remove_half_unpacked(cache)
+            raise
 
 
-def _communicate(process: subprocess.Popen[str], seconds: float, progress: Progress | None) -> tuple[str | None, str]:
-    """What it said and what it printed; None for the first when it took too long."""
+def _remove_half_unpacked(cache: Path) -> None:
+    """Remove what a uv that was ended had begun to unpack, unless another uv works there now: it holds the lock."""
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        descriptor = os.open(cache / ".lock", os.O_RDWR | O_CLOEXEC | O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in cache.glob(".tmp*"):
+                shutil.rmtree(left, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+class _Disk:
+    """The disk that a package manager fills, and how much of it there was when it began."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = next(folder for folder in (place, *place.parents) if folder.exists())
+        self._free = self._look()[0]
+        self.problem = ""
+
+    def is_too_full(self) -> bool:
+        """Whether too much was taken since, or too little is left for others; ``problem`` says which."""
+        free, size = self._look()
+        if free < min(_LEAST_FREE_BYTES, size // _LEAST_FREE_SHARE):
+            self.problem = "the disk is full"
+        elif self._free - free > _MOST_BYTES:
+            self.problem = f"they take more than {_MOST_BYTES >> 30} GiB of the disk"
+        return bool(self.problem)
+
+    def _look(self) -> tuple[int, int]:
+        found = os.statvfs(self._place)
+        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+
+def _communicate(
+    process: subprocess.Popen[str], seconds: float, progress: Progress | None, disk: _Disk
+) -> tuple[str | None, str]:
+    """What it said and what it printed; None for the first when it took too long, or too much of the disk."""
     said: list[str] = []
 
     def listen() -> None:
@@ -215,11 +272,14 @@ def _communicate(process: subprocess.Popen[str], seconds: float, progress: Progr
     taker = threading.Thread(target=take, daemon=True)
     taker.start()
     deadline = time.monotonic() + seconds
+    late = False
     try:
-        process.wait(timeout=seconds)
-        late = False
-    except subprocess.TimeoutExpired:
-        late = True
+        while not late:
+            try:
+                process.wait(timeout=max(0.0, min(_LOOK_SECONDS, deadline - time.monotonic())))
+                break
+            except subprocess.TimeoutExpired:
+                late = time.monotonic() >= deadline or disk.is_too_full()
     except BaseException:
         _end(process)
         raise
@@ -248,7 +308,11 @@ class Cause:
     for_model: str  # the end of a sentence that begins with the packages
     for_owner: str  # what is wrong and what to do
     of_some: bool = False  # whether it is about some of the packages: without them the others may be had
+    # finds the package in what was said; in the two sentences it takes the place of ``one of them`` and ``NAME``
+    named: re.Pattern[str] | None = None
 
+
+_PACKAGE_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?"
 
 # What uv says when it fails, first match first: the sentence for the model and what the owner should do.
 
@@ -287,15 +351,17 @@ _CAUSES: tuple[Cause, ...] = (
     Cause(
         re.compile(r"no wheels|has no usable wheels|building (?:from )?source|no-binary|`--no-build`|only-binary"),
         "cannot be installed: one of them has no ready-made wheel for this machine",
-        "A build runs a package's own code, so it has to be allowed: adk-skills prepare --build NAME, or "
-        "Dependencies(builds=(NAME,)); it runs in the sandbox. Or use a version with a wheel.",
+        "A build runs a package's own code, so it has to be allowed: adk-skills prepare with --build NAME, or "
+        "Dependencies(builds=('NAME',)); it runs in the sandbox. Or use a version with a wheel.",
         of_some=True,
+        named=re.compile(rf"\b({_PACKAGE_NAME})(?:==\S+)? has no (?:usable )?wheels"),
     ),
     Cause(
         re.compile(r"not found in the (?:package registry|provided package locations)|there (?:are|is) no versions?"),
         "cannot be installed: one of them does not exist in the package index",
-        "A package or version does not exist in the index. Check the name.",
+        "Check the name and the version of NAME.",
         of_some=True,
+        named=re.compile(rf"\b({_PACKAGE_NAME})(?:[=<>~!]\S+)? was not found|no versions? of ({_PACKAGE_NAME})"),
     ),
     Cause(
         re.compile(r"No solution found"),
@@ -317,9 +383,12 @@ def explained(causes: Sequence[Cause], what: str, said: str, command: str) -> Pa
     program = command.partition(" ")[0]
     for cause in causes:
         if cause.pattern.search(said):
+            match = cause.named.search(said) if cause.named is not None else None
+            name = next(filter(None, match.groups()), "") if match is not None else ""
+            model = cause.for_model.replace("one of them", name) if name else cause.for_model
+            owner = cause.for_owner.replace("NAME", name or "NAME")
             error = failure(
-                f"{_capital(what)} {cause.for_model}. Do it without them, or tell the user.",
-                f"{cause.for_owner} {program} says: {tail}",
+                f"{_capital(what)} {model}. Do it without them, or tell the user.", f"{owner} {program} says: {tail}"
             )
             error.of_some = cause.of_some
             return error

@@ -62,11 +62,12 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.local.machine import Machine, this_machine
     from adk_skills_agent.sandbox.local.namespaces.bubblewrap import kept_group
     from adk_skills_agent.sandbox.local.sandbox import PROCESS_WARNING
-    from adk_skills_agent.sandbox.network.hosts import HostNameError, normalise_host, parse_host
+    from adk_skills_agent.sandbox.network.hosts import HostNameError, address_refusal, normalise_host, parse_host
     from adk_skills_agent.sandbox.output import Capture
     from adk_skills_agent.sandbox.policy import (
         FORMER_LEVELS,
         PRESETS,
+        PresetName,
         check_env,
         check_env_name,
         check_policy,
@@ -118,10 +119,11 @@ _NAMES = {
     "local.levels.base": "LocalLevel local_levels",
     "local.machine": "Machine this_machine",
     "local.namespaces.bubblewrap": "kept_group",
-    "network.hosts": "HostNameError normalise_host parse_host",
+    "network.hosts": "HostNameError address_refusal normalise_host parse_host",
     "output": "Capture",
     "policy": (
-        "FORMER_LEVELS PRESETS check_env check_env_name check_policy load_policy looks_secret policy_of resolve_policy"
+        "FORMER_LEVELS PRESETS PresetName check_env check_env_name check_policy load_policy looks_secret policy_of "
+        "resolve_policy"
     ),
     "process.command": "NOBODY search_path",
     "ray.cluster": "join=join_cluster load_ray sentence_of",

@@ -14,7 +14,7 @@ from dataclasses import fields
 from enum import Enum
 from pathlib import Path, PurePath
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import IsolationLevel, Network, SandboxPolicy
@@ -316,6 +316,7 @@ def _nearest(key: object) -> str:
 _MIB = 1 << 20
 _GIB = 1 << 30
 
+PresetName: TypeAlias = Literal["trusted", "default", "strict"]
 PRESETS: Mapping[str, SandboxPolicy] = MappingProxyType(
     {
         # Scripts the developer has read or written: no isolation is demanded (the strongest that works is still used),

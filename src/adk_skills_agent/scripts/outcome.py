@@ -13,9 +13,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 from adk_skills_agent.errors import ErrorCode
+from adk_skills_agent.platforms import typed_path
 from adk_skills_agent.sandbox import (
     ExecutionResult,
     HostNameError,
@@ -501,6 +503,7 @@ class MissingThing:
     kind: str  # ``module``, ``program``, ``node-package`` or ``environment-key``; hosts are :func:`refused_hosts`
     name: str  # what it is called
     skill: str  # whose script wanted it
+    folder: Path | None = None  # of the skill, where it is known
 
     def for_model(self) -> str:
         """A sentence that says what is missing and what to do."""
@@ -514,11 +517,12 @@ class MissingThing:
 
     def for_owner(self) -> str:
         """A sentence that names what is missing and the command or grant that supplies it."""
+        prepare = f"adk-skills prepare {typed_path(self.folder) if self.folder is not None else self.skill}"
         fix = {
-            "module": f"adk-skills prepare {self.skill}",
+            "module": prepare,
             "program": "install it where the agent runs, or where it is elsewhere, grant it: "
             f'grants={{"{self.skill}": Grant(programs=[...])}}',
-            "node-package": f"adk-skills prepare {self.skill}",
+            "node-package": prepare,
             "environment-key": f'grants={{"{self.skill}": Grant(env={{"{self.name}": Secret(...)}})}}',
         }[self.kind]
         return f"Skill '{self.skill}' needs the {self.kind.replace('-', ' ')} {self.name}: {fix}."
@@ -544,7 +548,7 @@ def missing_things(
             found["program", name] = None
     if exception is not None and "environ" in exception.source and (key := _NO_KEY.match(exception.text)):
         found["environment-key", key[1]] = None
-    return tuple(MissingThing(kind, name, plan.skill_name) for kind, name in list(found)[:_MOST_MISSING])
+    return tuple(MissingThing(kind, name, plan.skill_name, plan.folder) for kind, name in list(found)[:_MOST_MISSING])
 
 
 def _is_on_this_machine(program: str, plan: ScriptPlan) -> bool:

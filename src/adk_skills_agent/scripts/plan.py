@@ -84,6 +84,7 @@ class ScriptPlan:
     notes: tuple[str, ...] = ()  # what had to be adapted, one sentence each; they go to the owner and the model
     subject: str = ""  # what sentences call it; empty for the script by its path
     skill_prefix: str = f"{SKILL_DIR}/"  # how the skill's files begin in a traceback
+    folder: Path | None = None  # the skill's, for the owner
 
     @property
     def called(self) -> str:
@@ -316,7 +317,7 @@ def plan_script(
         label=f"{skill.name}/{script.path}",
         redact=grants.secrets,
     )
-    return ScriptPlan(skill.name, script.path, request, notes)
+    return ScriptPlan(skill.name, script.path, request, notes, folder=skill.skill_dir)
 
 
 # The arguments of a script call, in every form a model or a person gives them, as one literal argv (S0-35 to S0-42).

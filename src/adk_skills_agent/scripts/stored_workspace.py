@@ -407,21 +407,28 @@ class StoredWorkspace:
             if here.files[path].size > _LARGE_BYTES:
                 one(path)
         ordered = {path: files[path] for path in sorted(files)}
-        return Content(ordered, here.folders), len(sent), sum(sent.values()), withheld
+        folders_sent = here.folders
+        if about.secrets is not None:  # their names are stored, too
+            names = ((path, path.encode("utf-8", "surrogateescape")) for path in here.folders)
+            folders_sent = frozenset(path for path, name in names if about.secrets.found_in(name) is None)
+        return Content(ordered, folders_sent), len(sent), sum(sent.values()), withheld
 
     def _tell_withheld(self, withheld: Mapping[str, str], about: SessionStore) -> list[str]:
         new = {path: name for path, name in withheld.items() if self._withheld.get(path) != name}
         self._withheld = dict(withheld)
+        shown_as = {path: path.partition("/")[2] for path in new}
+        if about.secrets is not None:  # the name itself may be it
+            shown_as = {path: about.secrets.text(shown) for path, shown in shown_as.items()}
         for path, name in new.items():
             problem = (
-                f"{path.partition('/')[2]!r} holds the secret {name}; it is not saved and stays on this server alone. "
+                f"{shown_as[path]!r} holds the secret {name}; it is not saved and stays on this server alone. "
                 "Have the script write it elsewhere, or without the secret."
             )
             about.tell(StoreReport("withheld", problem=problem))
             logger.warning("%s", problem)
         if not new:
             return []
-        shown = ", ".join(f"'{path.partition('/')[2]}'" for path in list(new)[:_TOLD_FILES])
+        shown = ", ".join(f"'{shown_as[path]}'" for path in list(new)[:_TOLD_FILES])
         return [f"{shown} holds a secret of the application, so it is not saved and may be missing in a later call."]
 
     def _has_won(self, numbers: list[int], claim: Entry, entry: Entry) -> bool:

@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 MAX_WORKSPACES = 256
 IDLE_SECONDS = 3600.0
+_LEAST_FREE_BYTES, _LEAST_FREE_SHARE = 1 << 30, 20  # of the disk, or this part of a smaller one (row 158)
 _ONE_SESSION = ("", "")  # a workspace is one session's, so all who wait for it are the same user and session
 _REMEMBERED_LOSSES = 10_000  # sessions that came and went; only to tell a model that its files are gone
 
@@ -225,7 +226,7 @@ class SessionWorkspaces:
     """The workspaces of all sessions in this process.
 
     Beyond ``max_workspaces`` the least recently used idle one is deleted; one unused for ``idle_seconds`` is, when
-    another session opens one.
+    another session opens one. While the disk is nearly full, each that is opened costs a quarter of the idle ones.
     """
 
     def __init__(self, *, max_workspaces: int = MAX_WORKSPACES, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -329,13 +330,14 @@ class SessionWorkspaces:
             made.parent.chmod(0o700)
         else:
             made = Path(tempfile.mkdtemp(dir=self._root_folder()))
+        is_full = workspace.kept_in is None and _is_nearly_full(made)
         with self._mutex:
             if path is not None:
                 logger.warning("the workspace of %s was deleted by somebody else", workspace.key)
                 self._lost[workspace.key] = None
                 if workspace.stored is not None:
                     workspace.stored.start_empty()
-            doomed = self._evict(time.monotonic())
+            doomed = self._evict(time.monotonic(), is_full=is_full)
             workspace.path = made
             if (
                 workspace.doomed and not workspace.users and workspace.kept_in is None
@@ -349,10 +351,15 @@ class SessionWorkspaces:
                 self._root, _ = temporary_folder("sessions", self)
             return self._root
 
-    def _evict(self, now: float) -> list[Path]:
+    def _evict(self, now: float, *, is_full: bool) -> list[Path]:
         """Forget idle workspaces that are too many or too old; their folders are the caller's to delete."""
         idle = sorted((item for item in self._open.items() if not item[1].users), key=lambda item: item[1].used)
-        too_many = self._surplus([key for key, _ in idle])
+        surplus = len(self._open) - self._max
+        if is_full:
+            surplus = max(surplus, 1 + len(idle) // 4)
+        too_many = self._surplus([key for key, _ in idle], surplus)
+        if is_full and too_many:
+            logger.warning("the disk is nearly full: %d idle workspaces of sessions are deleted", len(too_many))
         doomed = []
         for key, workspace in idle:
             if key in too_many or now - workspace.used > self._idle:
@@ -368,9 +375,8 @@ class SessionWorkspaces:
             self._lost.popitem(last=False)
         return doomed
 
-    def _surplus(self, idle: list[str]) -> set[str]:
+    def _surplus(self, idle: list[str], surplus: int) -> set[str]:
         """The keys of workspaces that are too many: of the users with the most, their oldest (row 81)."""
-        surplus = len(self._open) - self._max
         if surplus <= 0:
             return set()
         open_of = Counter(user_of_key(key) for key in self._open)
@@ -434,6 +440,11 @@ def usage_of(root: Path, *, but: str = "") -> Usage:
             with contextlib.suppress(FileNotFoundError):
                 total += in_pages(os.lstat(path).st_size)
     return Usage(total, entries)
+
+
+def _is_nearly_full(folder: Path) -> bool:
+    total, _, free = shutil.disk_usage(folder)
+    return free < min(_LEAST_FREE_BYTES, total // _LEAST_FREE_SHARE)
 
 
 _PAGE_BYTES = 4096

@@ -148,18 +148,29 @@ class Opened:
 
 @contextmanager
 def opened(
-    origin: Origin, *, allow_private: bool = False, signatures: SignaturePolicy | None = None, tag: str = ""
+    origin: Origin,
+    *,
+    allow_private: bool = False,
+    signatures: SignaturePolicy | None = None,
+    tag: str = "",
+    named_by: Sequence[Origin] | None = None,
 ) -> Iterator[Opened]:
     """Open a source; its files are fetched as they are asked for.
 
     With ``allow_private`` a web server may send us to private addresses. ``tag`` is what ``origin.ref``, a commit, was
-    found by: its signature counts, too. Raises ``SourceError`` when it cannot be fetched, or nobody signed it and that
-    is required.
+    found by: its signature counts, too. ``named_by`` are the sources that the user named, when a file in them named
+    this one: it is at a private address only on the same host (row 148). Raises ``SourceError`` when it cannot be
+    fetched, or nobody signed it and that is required.
     """
     if signatures is not None and signatures.required and origin.kind not in {OriginKind.GIT, OriginKind.ARCHIVE}:
         from adk_skills_agent.sources.signatures import unsigned
 
         raise unsigned(str(origin), "cannot be signed (a git repository and an archive can)")
+    if named_by is not None and not allow_private and "://" in (url := _url_of(origin)):
+        from adk_skills_agent.sources.http import authority, refuse_private
+
+        if authority(url)[0] not in {authority(_url_of(one))[0] for one in named_by}:
+            refuse_private(url)
     match origin.kind:
         case OriginKind.GIT:
             with checkout(origin.location, origin.ref) as git:
@@ -190,6 +201,14 @@ def opened(
             from adk_skills_agent.sources.mcp.client import McpSkills
 
             yield Opened(McpSkills(origin.location))
+
+
+def _url_of(origin: Origin) -> str:
+    """The URL of a source on a network; that of another is without a host, or no URL."""
+    if origin.kind is OriginKind.GIT and "://" not in origin.location:  # user@host:path
+        return f"ssh://{origin.location.partition(':')[0]}"
+    on_disk = origin.location.startswith("file://") or origin.kind in {OriginKind.PACKAGE, OriginKind.MCP}
+    return "" if on_disk else origin.location
 
 
 def _git_signer(origin: Origin, git: GitCheckout, tag: str, policy: SignaturePolicy) -> str:
@@ -312,6 +331,7 @@ def fetch_skills(
     allow_private: bool = False,
     signatures: SignaturePolicy | None = None,
     tag: str = "",
+    named_by: Sequence[Origin] | None = None,
 ) -> list[FetchedSkill]:
     """The skills of a source that are wanted.
 
@@ -320,14 +340,16 @@ def fetch_skills(
     :func:`opened` has it. Raises ``SourceError`` when it cannot be fetched, has no such skill, or has several and none
     was named.
     """
-    with opened(origin, allow_private=allow_private, signatures=signatures, tag=tag) as source:
+    with opened(origin, allow_private=allow_private, signatures=signatures, tag=tag, named_by=named_by) as source:
         if folders is not None:
             known = set(source.skills.folders())
             return _take(origin, source, [folder for folder in folders if folder in known])
         chosen, external = _chosen(origin, source, names, everything)
         found = _take(origin, source, chosen)
     for other in external:
-        found += fetch_skills(other, everything=True, allow_private=allow_private, signatures=signatures)
+        found += fetch_skills(
+            other, everything=True, allow_private=allow_private, signatures=signatures, named_by=named_by or (origin,)
+        )
     by_name: dict[str, FetchedSkill] = {}
     for skill in found:
         if by_name.setdefault(skill.name, skill) is not skill:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
+import functools
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -25,14 +25,14 @@ class WebClient:
     """Gets what a user named, and what that refers to.
 
     Certificates are checked against the system's authorities, or those of ``SSL_CERT_FILE``; proxies are taken from
-    the environment. A host the user named may be private; one that a server names may not. ``named`` is the URL the
-    user wrote. With ``allow_private`` a server may send us to private addresses.
+    the environment. A host the user named may be private; one that others name may not. ``named`` is the URL the
+    user wrote, or empty. With ``allow_private`` a server may send us to private addresses.
     """
 
     def __init__(self, named: str, *, allow_private: bool = False) -> None:
         import httpx
 
-        self._named = _authority(named)
+        self._named = authority(named)
         self._allow_private = allow_private
         self._client = httpx.Client(
             verify=ssl.create_default_context(), timeout=SECONDS, follow_redirects=False, trust_env=True
@@ -79,14 +79,15 @@ class WebClient:
     @contextmanager
     def _answer(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
         for _ in range(MAX_REDIRECTS + 1):
-            private_is_fine = self._allow_private or _authority(url) == self._named
+            private_is_fine = self._allow_private or authority(url) == self._named
             if urlsplit(url).scheme not in {"https", "http"}:
                 raise SourceError(f"{_plain(url)} is no web address, so it is not followed.")
+            watched: dict[str, Any] = {}
             if not private_is_fine:
-                _refuse_private(url)
-            with self._client.stream("GET", url, headers={**headers, "Accept-Encoding": "identity"}) as answer:
-                if not private_is_fine:
-                    _refuse_peer(answer, url)
+                refuse_private(url)
+                watched["trace"] = functools.partial(_refuse_peer, url)
+            wanted = {**headers, "Accept-Encoding": "identity"}
+            with self._client.stream("GET", url, headers=wanted, extensions=watched) as answer:
                 if answer.status_code not in _REDIRECTS:
                     yield answer
                     return
@@ -105,7 +106,8 @@ class MissingPage(SourceError):
         self.status = status
 
 
-def _authority(url: str) -> tuple[str, int | None]:
+def authority(url: str) -> tuple[str, int | None]:
+    """The host and the port of a URL."""
     parts = urlsplit(url)
     return (parts.hostname or "", parts.port)
 
@@ -115,30 +117,34 @@ def _plain(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:300]
 
 
-def _refuse_private(url: str) -> None:
+def refuse_private(url: str) -> None:
+    """Raise ``SourceError`` when the host of a URL that the user did not name is in a private network."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     try:
         found = socket.getaddrinfo(host, parts.port or 443, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise SourceError(f"The host {host!r} cannot be found: {error}.") from error
+    except (OSError, UnicodeError):
+        return  # nobody reaches it from here, but perhaps a proxy
     for *_, address in found:
         _refuse_address(str(address[0]), url)
 
 
-def _refuse_peer(answer: Any, url: str) -> None:
-    """The address that did answer: a name may have changed its address since it was looked up."""
-    stream = answer.extensions.get("network_stream")
-    peer = stream.get_extra_info("server_addr") if stream is not None else None
-    if peer:
-        _refuse_address(str(peer[0]), url)
+def _refuse_peer(url: str, event: str, about: Mapping[str, Any]) -> None:
+    """Look at the address that was connected to, before anything is sent: a name may have a new one (row 147)."""
+    if event != "connection.connect_tcp.complete":
+        return
+    try:
+        _refuse_address(str(about["return_value"].get_extra_info("server_addr")[0]), url)
+    except SourceError:
+        about["return_value"].close()
+        raise
 
 
 def _refuse_address(text: str, url: str) -> None:
-    address = ipaddress.ip_address(text.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    if not (mapped or address).is_global:
+    from adk_skills_agent.sandbox import address_refusal  # the proxy of runs asks the same
+
+    if address_refusal(text) is not None:
         raise SourceError(
-            f"{_plain(url)} is at a private address, and a server led there, so it is not fetched. "
+            f"{_plain(url)} is at a private address, and not you but others named it, so it is not fetched. "
             "Allow it with --allow-private if that is meant."
         )

@@ -70,7 +70,8 @@ def read_origin(text: str, *, ref: str | None = None, base: Path | None = None, 
     origin = _read(given, base or Path.cwd(), missing_ok=missing_ok)
     if ref is not None:
         if origin.kind not in {OriginKind.GIT, OriginKind.PACKAGE}:
-            raise ConfigError(f"--ref {ref!r}: {given!r} has no versions. Leave --ref away.")
+            instead = f", or name its repository: {url}" if (url := repository_of(origin)) else ""
+            raise ConfigError(f"--ref {ref!r}: {given!r} has no versions. Leave out --ref{instead}.")
         origin = origin.at(ref)
     if origin.ref and not re.fullmatch(_REF, origin.ref):
         raise ConfigError(f"{origin.ref!r} is no branch, tag, commit or version. Write one, such as main or v1.2.")
@@ -80,6 +81,14 @@ def read_origin(text: str, *, ref: str | None = None, base: Path | None = None, 
             raise ConfigError(f"The path {origin.subpath!r} leaves the source. Write a folder inside it.")
         origin = replace(origin, subpath="/".join(parts))
     return origin
+
+
+def repository_of(origin: Origin) -> str:
+    """The URL of the git repository of this machine whose work tree a folder is in; empty without one."""
+    if origin.kind is not OriginKind.FOLDER:
+        return ""
+    place = Path(origin.location)
+    return next((one.as_uri() for one in (place, *place.parents) if (one / ".git").exists()), "")
 
 
 def strangers_origin(

@@ -54,6 +54,8 @@ class _RulesReader(YamlReader):
         root = self.root(text)
         if root is None:
             self.fail(1, "The file is empty. It needs `rules:` with a list of rules.")
+        if isinstance(root, yaml.MappingNode) and any(getattr(key, "value", "") == "turns" for key, _ in root.value):
+            self.fail(root, "This is a rehearsed conversation, which has turns. Here a model of rules is needed.")
         fields = self.fields(root, "the model", ("name", "about", "rules", "otherwise", "judge", "compare", "chaos"))
         if not {"rules", "judge", "compare"} & set(fields):
             self.fail(root, "The model has no rules. Add `rules:` with a list of rules.")

@@ -39,8 +39,8 @@ async def test_an_asked_skill_pauses_the_turn_and_is_loaded_when_the_user_says_y
     assert talk.question == {
         "hint": (
             f"Load the skill 'reporter'? (the rule 'skills: rep*: ask' says so; version {version[:12]}) If you "
-            "approve, its files may be read and its scripts may run in the sandbox. It holds for this session, until "
-            "a byte of the skill changes."
+            "approve, its files may be read and its scripts may run in the sandbox. Your yes holds for this session, "
+            "until a byte of the skill changes."
         ),
         "confirmed": False,
         "payload": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from google.adk.agents import LlmAgent
 
 import preloaded
 from adk_skills_agent import (
+    Grant,
     Network,
     RegistryConfig,
     SandboxPolicy,
@@ -240,3 +242,28 @@ async def test_a_script_under_network_none_has_none(make_skill: MakeSkill, rehea
     answer = await ask(LlmAgent(name="agent", model=server.model(), tools=[toolset]), "call")
     assert answer.results[-1][1]["stdout"].strip() == "no network"
     await toolset.close()
+
+
+# Wrong calls that would end in an error of Python's or google-adk's
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: SkillToolset(["skills"]), "For folders: SkillToolset.from_dirs(['skills'])."),
+        (lambda: with_skills(["skills"], LlmAgent(name="a")), "with_skills takes the agent first"),
+        (lambda: SkillToolset.from_dirs([], on_event=5), "on_event must be a function, or a list of them, not int."),
+        (lambda: SkillToolset.from_dirs([], grants={"x": {"hosts": ["a.org"]}}), "For hosts write Grant(hosts=[...])."),
+        (lambda: SkillToolset.from_dirs([__file__]), "is a file. Give the folder of your skills."),
+        (lambda: Grant(hosts=["https://api.example.org/x"]), "Did you mean 'api.example.org'?"),
+    ],
+)
+def test_a_wrong_call_says_what_to_write(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        call()
+
+
+def test_a_folder_without_skills_is_said_and_a_mode_may_be_in_capitals(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    toolset = SkillToolset.from_dirs([tmp_path / "empty"], discovery_mode="EAGER")
+    assert [problem.code for problem in toolset.diagnostics] == ["no-skills"]

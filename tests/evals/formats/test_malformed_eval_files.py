@@ -42,7 +42,7 @@ CASES = {
     "j.json": ('{"a": 1,\n "a": 2}', [":2: The key 'a' is given twice."]),
     "k.yaml": ("cases:\n  - id: a\n\tprompt: x", [":3: This is not valid YAML"]),
     "l.yaml": ("cases:\n - id: a\n   promt: x\n", [
-        ":3: cases[0].promt: There is no such field. Known are: id, prompt",
+        ":3: cases[0].promt: There is no such field. Did you mean 'prompt'?",
         ":2: cases[0].prompt: This field is missing.",
     ]),
     "m.yaml": ("cases:\n - id: a\n   prompt: x\n   criteria: {tool_score: 1,\n     tool_args_score: 2}", [

@@ -145,6 +145,25 @@ def test_a_scenario_whose_user_nobody_plays_is_said_and_the_rest_runs(tmp_path: 
     assert (skipped.file, skipped.line) == (str(path), 4)
 
 
+@pytest.mark.parametrize("name", ["evil:go", "scripted:/etc/passwd", "huggingface/https://evil.example/x"])
+def test_row_155_a_file_of_cases_names_no_code_for_a_model(name: str, tmp_path: Path) -> None:
+    """Seen: ``"model": "evil:go"`` in the test_config.json of a skill ran code of the skill on the host."""
+    with pytest.raises(EvalFileError, match="name the model with --user-model"):
+        a_scenario(tmp_path / "a", user_model="", user_simulator_config={"model": name})
+    (case,) = a_scenario(tmp_path / "b", user_model="the-user", user_simulator_config={"model": name}).cases
+    assert case.scenario is not None
+    assert case.scenario.model == "the-user"
+    file = read_eval_file(tmp_path / "b" / "talk.evalset.json")
+    assert [note.code for note in file.diagnostics if "--user-model" in note.message] == ["no-model-name"]
+
+
+@pytest.mark.parametrize("name", ["gemini-2.5-flash", "ollama/llama3:8b", "projects/p/locations/l/endpoints/7"])
+def test_a_name_of_a_model_in_a_file_counts(name: str, tmp_path: Path) -> None:
+    (case,) = a_scenario(tmp_path, user_model="", user_simulator_config={"model": name}).cases
+    assert case.scenario is not None
+    assert case.scenario.model == name
+
+
 def test_a_user_that_cannot_be_played_here_is_named_with_file_and_line(tmp_path: Path) -> None:
     a_scenario(tmp_path, user_simulator_config={"model": "m"})
     path = tmp_path / "talk.evalset.json"

@@ -51,6 +51,30 @@ async def test_the_solution_is_gone_when_the_tests_run_and_the_tests_are_absent_
     assert [result.reward for result in state.results.values()] == [1.0]
 
 
+async def test_row_153_a_task_gets_no_variable_of_the_host_that_its_owner_has_not_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: each key of the environment that a task's own settings name was there for its scripts, with a network."""
+    monkeypatch.setenv("OTHER_API_KEY", "sk-never-given-1234")
+    given = {"GIVEN_API_KEY": "sk-was-given-123456"}
+    says = "echo ${ONE:-none} ${TWO:-none}"
+    tables = "".join(
+        f"[{of}.env]\nONE = '${{OTHER_API_KEY}}'\nTWO = '${{GIVEN_API_KEY}}'\n" for of in ("verifier", "solution")
+    )
+    task = make_task(
+        tmp_path / "tasks",
+        solution__solve_DOT_sh=f"{says} > said\n",
+        tests__test_DOT_sh=f"cat said; {says}; [ ${{#TWO}} = 19 ] && echo 1 > /logs/verifier/reward.txt\n",
+        task_DOT_toml=tables,
+    )
+    settings = settings_for(HostSandbox(tmp_path), tmp_path / "out", variables=given)
+    await carry_out(plan_of([task], agents=("oracle",)), settings)
+    (row,) = rows(tmp_path / "out")
+    assert row["reward"] == 1.0
+    assert row["verifier_output"] == "none [secret GIVEN_API_KEY]\n" * 2
+    assert row["notes"] == ["The task asks for OTHER_API_KEY of the host, which it was not given; see --env."]
+
+
 @pytest.mark.requirement("S0-135")
 async def test_a_reward_that_was_left_before_the_tests_does_not_count(tmp_path: Path) -> None:
     cheats = "mkdir -p /logs/verifier /tests; echo 1 > /logs/verifier/reward.txt; echo 'echo 1' > /tests/test.sh\n"

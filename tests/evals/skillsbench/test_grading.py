@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from adk_skills_agent.evals.skillsbench.environment import Phase
+from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.evals.skillsbench.container_mode import ContainerEnvironment
+from adk_skills_agent.evals.skillsbench.engine_options import EngineOptions
+from adk_skills_agent.evals.skillsbench.environment import BuiltImage, Phase
 from adk_skills_agent.evals.skillsbench.trial import grade, reward_of
 from evals.skillsbench.bench_tasks import HostBox, make_task
 
@@ -68,3 +74,46 @@ async def test_the_report_and_the_last_words_of_a_verifier_are_kept(tmp_path: Pa
     given = await grade(task, HostBox(tmp_path / "box", None), Phase())
     assert (given.reward, given.output, given.report) == (1.0, "started\n", '{"results": {}}\n')
     assert given.passed is True
+
+
+async def test_row_156_a_folder_in_place_of_a_reward_does_not_fill_the_memory() -> None:
+    """Seen: of a folder with a sparse file of a terabyte in place of ``reward.txt`` all was taken, before a look."""
+    sent = 0
+
+    def folder() -> Iterator[bytes]:
+        nonlocal sent
+        while sent < 64 << 20:
+            sent += 1 << 20
+            yield bytes(1 << 20)
+
+    container = SimpleNamespace(id="c", name="c", get_archive=lambda _: (folder(), {"size": 4096}))
+    image = BuiltImage("i", {}, "/app", 0.0, (), None)
+    box = ContainerEnvironment(None, container, image, None, EngineOptions())
+    assert await box.read("/logs/verifier/reward.txt", 64 << 10) is None
+    assert sent < 4 << 20
+
+
+async def test_row_156_the_shell_of_a_task_that_prints_for_ever_does_not_fill_the_memory() -> None:
+    said = _Endless()
+    api = SimpleNamespace(
+        exec_create=lambda *_, **__: {"Id": "e"},
+        exec_start=lambda *_, **__: said,
+        exec_inspect=lambda _: {"ExitCode": 0},
+    )
+    container = SimpleNamespace(id="c", name="c")
+    image = BuiltImage("i", {}, "/app", 0.0, (), None)
+    box = ContainerEnvironment(SimpleNamespace(api=api), container, image, None, EngineOptions())
+    with pytest.raises(SandboxError, match="says too much"):
+        await box.empty("/logs/verifier")
+    assert said.closed
+
+
+class _Endless:
+    """What the engine's client gives of an exec's output."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._response = SimpleNamespace(close=lambda: setattr(self, "closed", True))
+
+    def __iter__(self) -> Iterator[bytes]:
+        return itertools.repeat(bytes(1 << 16), 1 << 10)

@@ -136,9 +136,32 @@ def test_a_folder_without_tasks_says_what_a_task_is(tmp_path: Path) -> None:
         read_tasks(tmp_path / "absent")
 
 
+def test_row_154_no_part_of_a_task_is_a_link_to_the_hosts_files(tmp_path: Path) -> None:
+    """Seen: ``solution -> ~/.ssh`` gave that folder to the environment, whose scripts have a network."""
+    private = tmp_path / "home"
+    private.mkdir()
+    (private / "solve.sh").write_text("true\n")
+    for number, name in enumerate(("solution", "verifier", "instruction.md", "environment/skills")):
+        folder = harbor(tmp_path / "tasks" / str(number))
+        if (folder / name).exists():
+            (folder / name).rename(folder / "away")
+        (folder / name).symlink_to(private)
+    shared = harbor(tmp_path / "tasks" / "shared")
+    (shared / "oracle").symlink_to(harbor(tmp_path / "tasks" / "other") / "tests")
+    found = read_tasks(tmp_path / "tasks")
+    assert [task.name for task in found.tasks] == ["other", "shared"]
+    assert found.skipped["0"] == "0/solution is a link out of the folder of tasks."
+    assert len(found.skipped) == 4
+
+
+def test_row_144_a_task_toml_with_a_key_of_thousands_of_parts_leaves_the_defaults(tmp_path: Path) -> None:
+    task = read_task(harbor(tmp_path / "t", "a" + ".a" * 50_000 + " = 1\n"))
+    assert "more than 20 parts" in task.diagnostics[0].message
+
+
 def test_only_variables_a_task_names_come_from_the_host() -> None:
     host = {"KEY": "k", "OTHER": "o"}
     assert filled({"A": "${KEY}", "B": "${NONE:-d}", "C": "${NONE}", "D": "$OTHER"}, host) == (
         {"A": "k", "B": "d", "D": "$OTHER"},
-        ("C",),
+        ("NONE",),
     )

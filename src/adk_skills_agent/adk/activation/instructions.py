@@ -344,7 +344,8 @@ def skill_text(
     ``injected`` is the body with the session's state and the skill's path put in.
     """
     body = cut_text(injected, budget_tokens)
-    files = skill.files() if manifest_files else ()
+    # What the author measures the skill with is no help to the model: the expected answers are in it.
+    files = [path for path in skill.files() if not path.startswith("evals/")] if manifest_files else []
     return SkillText(
         name=skill.name,
         body=body,

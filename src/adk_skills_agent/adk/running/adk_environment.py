@@ -23,7 +23,7 @@ from adk_skills_agent.adk.running.script_program import placed
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import InvalidArguments, SkillChanged
 from adk_skills_agent.sandbox import SKILL_DIR, SKILL_VARIABLES, ExecutionRequest, SandboxPolicy
-from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv
+from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv, user_key
 from adk_skills_agent.scripts.interpreters import BASH, PYTHON, PYTHON_FLAGS, SHELL
 from adk_skills_agent.scripts.plan import check_text
 
@@ -40,6 +40,22 @@ _PARALLEL_WRITES = 16
 _SHELL_MEANING = frozenset("$`\n\r\0")
 _OPERATORS = frozenset(";&|<>()")
 _INTERPRETERS = frozenset({"python", "python3", "bash", "sh", "uv", "run", "node", "ruby", "perl"})
+
+
+_first_users: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
+"""The user of each environment, until another one comes; then nothing."""
+
+
+def note_user(environment: BaseEnvironment, context: ToolContext) -> None:
+    """Tell the owner, once, that users share the files of an environment, which has one workspace (row 157)."""
+    user = user_key(context.session.app_name, context.session.user_id)
+    if _first_users.setdefault(environment, user) not in {user, ""}:
+        _first_users[environment] = ""
+        logger.warning(
+            "%s is one workspace for all users of its agents: each finds what the scripts of the others left there. "
+            "Give each user an environment, or none: in our sandbox each session has a workspace of its own.",
+            type(environment).__name__,
+        )
 
 
 @dataclass(slots=True)
@@ -64,6 +80,7 @@ class EnvironmentRunner:
         """
         environment = runtime.environment
         assert environment is not None  # noqa: S101 - the caller looked
+        note_user(environment, tool_context)
         folder = runtime.skills_folder or environment.working_dir / "skills"
         root = PurePosixPath(folder.as_posix()) / call.skill.name
         argv = _arguments(call, root)

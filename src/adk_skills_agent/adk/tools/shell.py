@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from adk_skills_agent.adk.events.events import CommandFinished, CommandStarted, OutputEvents, ScriptOutput, origin_of
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, rules_without_skill, tell_refused
 from adk_skills_agent.adk.permissions import weigh
-from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
+from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner, note_user
 from adk_skills_agent.adk.running.call import save_outputs
 from adk_skills_agent.adk.running.packages import approve_packages
 from adk_skills_agent.adk.running.runner import agent_executor, script_backend_of, workspace_claim
@@ -95,6 +95,7 @@ class ShellTool(ToolsetTool):
         if backend is not None and backend.own is not None:
             return SandboxShell(self.runtime, backend.own)
         if self.runtime.environment is not None and self.runtime.code_executor is None:
+            note_user(self.runtime.environment, tool_context)
             return EnvironmentShell(self.runtime, self.runtime.environment)
         raise InvalidArguments(
             f"{self.name} needs a sandbox or an environment; the agent's executor has no shell. Do not call it again."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adk_skills_agent.cli.init import examples_folder
 from adk_skills_agent.cli.output import check_output_folder, print_json, printable, safe, write_files
 from adk_skills_agent.cli.sources import a_path, json_option
 from adk_skills_agent.cli.terminal import run_interruptible
@@ -209,19 +210,6 @@ class DemoRun:
     prompt_tokens: int = 0
 
 
-def examples_folder(name: str = "skills") -> Path:
-    """Example skills (``skills``, ``hostile-skills``): in the installed package, or in a checkout.
-
-    Raises ``ConfigError`` when neither is there.
-    """
-    packaged = Path(str(files("adk_skills_agent"))) / "_examples" / name
-    checkout = Path(__file__).resolve().parents[4] / "examples" / name
-    for folder in (packaged, checkout):
-        if folder.is_dir():
-            return folder
-    raise ConfigError("The example skills are missing from this installation. Install adk-skills-runtime again.")
-
-
 @contextlib.contextmanager
 def demo_model(name: str, conversation: str = "demo") -> Iterator[BaseLlm | str]:
     """The model behind ``--model``: rehearsed on a loopback server, Gemini by name, or LiteLLM by ``provider/model``.
@@ -285,7 +273,7 @@ async def run_demo(
     from adk_skills_agent.adk import SkillDiscoveryMode, SkillToolset
 
     toolset = SkillToolset.from_dirs(
-        [skills or examples_folder()],
+        [skills or examples_folder() / "skills"],
         discovery_mode=SkillDiscoveryMode.EAGER,  # few skills: the model is told of all of them at once
         # The examples are our own, so the demo also works where nothing stronger is available.
         policy=policy or SandboxPolicy(min_isolation=IsolationLevel.PROCESS.value),

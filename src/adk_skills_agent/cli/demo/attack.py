@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.cli.demo.act import DemoRun, demo_model, examples_folder, run_demo
+from adk_skills_agent.cli.demo.act import DemoRun, demo_model, run_demo
+from adk_skills_agent.cli.init import examples_folder
 from adk_skills_agent.sandbox import FolderDigest, IsolationReport, SandboxPolicy, Secret, temporary_prefix
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ async def attack(report: IsolationReport, show: Callable[[DemoStep], None]) -> l
 def bait() -> Iterator[Bait]:
     """Lay out what the skill is pointed at, and take it away again."""
     mark = os.urandom(8).hex()
-    skill = examples_folder("hostile-skills") / "free-gift"
+    skill = examples_folder() / "hostile-skills/free-gift"
     with (
         tempfile.TemporaryDirectory(prefix=temporary_prefix("bait")) as name,
         socket.create_server(("127.0.0.1", 0)) as door,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 CONFIG = "test_config.json"
 RUBRIC_TYPE = "INSTRUCTION_ADHERENCE"
 """Rubrics of this type, and of none, are for our judge; the other types are for google-adk's own metrics."""
+_MODEL = re.compile(r"[\w.-]*(?:/[\w.:@-]+)*")
+"""Not ``module:attribute``, which would be imported: cases are often a stranger's (row 155)."""
 
 
 def fits(document: Node) -> bool:
@@ -177,6 +179,13 @@ def _simulator(reader: FieldReader, document: Node) -> Mapping[str, Any]:
             reader.problem(at, ".".join(filter(None, [place, below])), f"{one['msg'].rstrip('.')}.")
         return {}
     said: dict[str, Any] = config.model_dump(mode="json", exclude_unset=True)
+    if not _MODEL.fullmatch(said.get("model", "")):
+        reader.note(
+            _member(node, "model"),
+            "no-model-name",
+            f"{place}.model: {said.pop('model')!r} is for you to say, with --user-model, and not for a file: it may be "
+            "code, a file of rules or an address.",
+        )
     return said
 
 

@@ -12,6 +12,7 @@ from typing import Any, Union
 
 import yaml
 
+from adk_skills_agent.errors import nearest
 from adk_skills_agent.evals.cases import CaseFile, Source
 from adk_skills_agent.format.models import Diagnostic, Severity
 from adk_skills_agent.testing.conversation_file import JsonLoader, read_json_yaml
@@ -252,7 +253,9 @@ class FieldReader:
             if name in known:
                 continue
             if strict:
-                self.problem(value, _below(field, name), f"There is no such field. Known are: {', '.join(known)}.")
+                near = nearest(name, known, 1)
+                hint = f"Did you mean {near[0]!r}?" if near else f"Known are: {', '.join(known)}."
+                self.problem(value, _below(field, name), f"There is no such field. {hint}")
             else:
                 self.note(value, "unused-field", f"{_below(field, name)} is not used.", Severity.INFO)
         return {name: value for name, value in node.value.items() if name in known}
@@ -322,7 +325,7 @@ class FieldReader:
                 continue
             path = root / relative
             if not path.is_file():
-                self.problem(item, place, f"There is no file {path}. Paths are relative to {root}.")
+                self.problem(item, place, f"There is no file {path}: paths start at {root.absolute()}.")
             elif not path.resolve().is_relative_to(root.resolve()):
                 self.problem(item, place, f"{text!r} is a link out of {root}.")
             elif path.stat().st_size > MAX_INPUT_BYTES:

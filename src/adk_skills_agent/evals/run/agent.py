@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.run.plan import Trial
-from adk_skills_agent.sandbox import SandboxPolicy
+from adk_skills_agent.sandbox import SandboxPolicy, policy_of
 
 if TYPE_CHECKING:
     from google.adk.agents import BaseAgent, LlmAgent
@@ -134,7 +134,7 @@ class Agents:
             self._toolsets[key] = (
                 SkillToolset(
                     catalog,
-                    policy=self.policy,
+                    policy=policy_of(self.policy),
                     env=self.env,
                     on_event=activations,
                     model=_known_name(self.model),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ class Assignment:
     network: bool = True
     skills: TaskSkills | None = None  # the skills it may discover; None in an arm without
     folders: tuple[tuple[str, Path], ...] = ()  # paths of the environment to host folders that are there while it works
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the host, that a task may ask for
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Oracle(BenchAgent):
         """Run ``solve.sh``."""
         if task.solution is None or not (task.solution / "solve.sh").is_file():
             return Worked(0.0, ("agent", f"{task.name} has no solve.sh, so there is no oracle."))
-        variables, missing = filled(task.settings.solution_env, os.environ)
+        variables, missing = filled(task.settings.solution_env, assignment.variables)
         places = ["/solution", *(["/oracle"] if task.solution.name == "oracle" else [])]
         folders = tuple((place, task.solution) for place in places)
         phase = Phase(assignment.network, (*assignment.folders, *folders), tuple(variables.items()))
@@ -102,7 +102,7 @@ class Oracle(BenchAgent):
         if ran.timed_out:
             problem: tuple[str, str] | None = ("timeout", f"solve.sh was stopped after {assignment.seconds:g} s.")
         elif ran.exit_code:
-            lacks = f" (not set here: {', '.join(missing)})" if missing else ""
+            lacks = f" (not given: {', '.join(missing)}; see --env)" if missing else ""
             last = " ".join(ran.text[-_LAST_CHARACTERS:].split())[-300:]
             problem = ("agent", f"solve.sh ended with code {ran.exit_code}{lacks}: {last}")
         else:

@@ -161,6 +161,7 @@ _Result = TypeVar("_Result")
 _PIDS = 4096
 _NANO = 1_000_000_000
 _ASKS_AGAIN = 0.2
+_MOST_SAID = 1 << 20
 _STDIN = "/tmp/.adk-skills-stdin"  # noqa: S108  # of the environment
 
 
@@ -333,9 +334,18 @@ class ContainerEnvironment(TaskEnvironment):
         self._container.put_archive(folder, packed.getvalue())
 
     def _root(self, script: str) -> None:
-        code, output = self._container.exec_run(["/bin/sh", "-c", script], user="0", workdir="/")
-        if code:
-            raise OSError(output.decode("utf-8", "replace").strip()[-300:])
+        api = self._client.api
+        made = api.exec_create(self._container.id, ["/bin/sh", "-c", script], user="0", workdir="/")
+        said, pieces = b"", api.exec_start(made["Id"], stream=True)
+        try:
+            for piece in pieces:  # the shell is the task's: it may say anything, and without an end
+                said += piece
+                if len(said) > _MOST_SAID:
+                    raise OSError("the shell of the container says too much")
+        finally:
+            pieces._response.close()
+        if api.exec_inspect(made["Id"])["ExitCode"]:
+            raise OSError(said.decode("utf-8", "replace").strip()[-300:])
 
     def _get(self, path: str, most: int) -> bytes | None:
         import docker.errors
@@ -348,7 +358,13 @@ class ContainerEnvironment(TaskEnvironment):
         if status.get("linkTarget") not in (None, "", path) or status.get("size", 0) > most + (1 << 20):
             stream.close()
             return None
-        packed = io.BytesIO(b"".join(stream))
+        packed = io.BytesIO()
+        for piece in stream:
+            packed.write(piece)
+            if packed.tell() > most + (1 << 20):  # a folder, of which the size says nothing (row 156)
+                stream.close()
+                return None
+        packed.seek(0)
         with tarfile.open(fileobj=packed) as archive:
             member = archive.next()
             file = archive.extractfile(member) if member is not None and member.isfile() else None

@@ -44,6 +44,7 @@ class Place:
         skip_tests: As in :class:`BenchSettings`.
         rebuild: Build every environment anew.
         prune_interval: Clean up after so many builds; 0 never.
+        variables: Names of the machine's variables that tasks may ask for.
     """
 
     sandbox: str
@@ -57,6 +58,7 @@ class Place:
     skip_tests: bool = False
     rebuild: bool = False
     prune_interval: int = 0
+    variables: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -99,6 +101,7 @@ class Place:
             agent_network=self.agent_network,
             verifier_network=self.verifier_network,
             skip_tests=self.skip_tests,
+            variables={name: os.environ[name] for name in self.variables if name in os.environ},
         )
 
     async def write_tools(self, settings: BenchSettings) -> str | None:

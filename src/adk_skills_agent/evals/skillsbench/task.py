@@ -11,7 +11,6 @@ import io
 import math
 import re
 import tarfile
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from adk_skills_agent.catalog import CatalogReader, RegistryConfig, SkillsRegist
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format.models import Diagnostic, Severity
 from adk_skills_agent.format.yaml_fields import YamlProblem, load_fields
+from adk_skills_agent.settings import parsed_toml
 
 _COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 _PROMPT_HEADING = "## prompt"
@@ -93,6 +93,7 @@ def read_tasks(folder: Path, *, containing: str = "") -> TaskSet:
 
 def read_task(folder: Path) -> Task:
     """One task. Raises ``ConfigError`` when a file that every task has is missing or unreadable; says which."""
+    _check_links(folder)
     native = (folder / "task.md").is_file()
     found: list[Diagnostic] = []
     if native:
@@ -134,6 +135,14 @@ def _unsupported(environment: Path, settings: TaskSettings) -> tuple[str, ...]:
 
 def _either(folder: Path, native: str, alias: str) -> Path | None:
     return next((folder / name for name in (native, alias) if (folder / name).is_dir()), None)
+
+
+def _check_links(folder: Path) -> None:
+    """What is read, and given to an environment, is of the tasks: no link may lead to the host's files (row 154)."""
+    environment = folder / "environment"
+    for entry in (*folder.iterdir(), environment / "Dockerfile", environment / "skills"):
+        if entry.is_symlink() and not entry.resolve().is_relative_to(folder.resolve().parent):
+            raise ConfigError(f"{entry.relative_to(folder.parent)} is a link out of the folder of tasks.")
 
 
 def _task_document(path: Path, found: list[Diagnostic]) -> tuple[TaskSettings, str]:
@@ -233,12 +242,12 @@ class TaskSettings:
 def read_toml(path: Path, found: list[Diagnostic]) -> TaskSettings:
     """The settings of a ``task.toml``; the defaults, with a diagnostic, when it is missing or no TOML."""
     try:
-        values = tomllib.loads(path.read_text("utf-8"))
+        values = parsed_toml(path.read_text("utf-8"))
     except FileNotFoundError:
         message = "There is no task.toml, so every setting has its default."
     except OSError as error:
         message = f"It cannot be read ({error.strerror}), so every setting has its default."
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         message = f"It is no TOML ({error}), so every setting has its default."
     else:
         return from_mapping(values, str(path), found)
@@ -274,9 +283,9 @@ def from_mapping(values: Mapping[str, Any], file: str, found: list[Diagnostic]) 
 
 
 def filled(variables: Mapping[str, str], host: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Variables with ``${NAME}`` and ``${NAME:-default}`` taken from the host; and the names nothing was found for.
+    """Variables with ``${NAME}`` and ``${NAME:-default}`` taken from the host; and what of it is missing.
 
-    Only the variables a task's own settings name are ever taken from the host.
+    ``host`` has those that the owner gives to tasks, and none besides.
     """
     result = {}
     missing = []
@@ -289,7 +298,7 @@ def filled(variables: Mapping[str, str], host: Mapping[str, str]) -> tuple[dict[
         elif reference[2] is not None:
             result[name] = reference[2]
         else:
-            missing.append(name)
+            missing.append(reference[1])
     return result, tuple(missing)
 
 

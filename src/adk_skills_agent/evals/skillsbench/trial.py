@@ -6,17 +6,16 @@ import asyncio
 import contextlib
 import json
 import math
-import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.evals.skillsbench.agents import Assignment, BenchAgent, Worked
+from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.evals.skillsbench.agents import ORACLE, Assignment, BenchAgent, Worked
 from adk_skills_agent.evals.skillsbench.environment import (
     LOGS,
     BuildError,
@@ -30,7 +29,7 @@ from adk_skills_agent.evals.skillsbench.results import NOT_MEASURED, SELF_GEN, W
 from adk_skills_agent.evals.skillsbench.task import Task, TaskSkills, filled, load_skills, unpack_skills
 from adk_skills_agent.evals.skillsbench.verifier_tools import TOOLS, WHEELS, tool_environment
 from adk_skills_agent.platforms import write_whole
-from adk_skills_agent.sandbox import temporary_prefix
+from adk_skills_agent.sandbox import Secret, forms_of, looks_secret, temporary_prefix
 
 _OWN_SKILLS = ("/root/.claude/skills", "/root/.agents/skills")
 """Where the skills an agent wrote itself are in its second environment, as curated ones are."""
@@ -65,6 +64,8 @@ class BenchSettings:
     agent_network: bool = True  # whether the agent's commands have a network, where the task allows one
     verifier_network: bool = True  # whether the verifier has one
     skip_tests: bool = False  # judge by what the agent did instead of by the tests (S0-137)
+    # Of the host, that tasks may ask for. They are strangers', and have a network: no others are theirs (row 153).
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 async def run_trial(trial: BenchTrial, settings: BenchSettings) -> dict[str, Any]:
@@ -95,7 +96,7 @@ async def run_trial(trial: BenchTrial, settings: BenchSettings) -> dict[str, Any
     except SandboxError as error:
         worked = replace(worked, error=("sandbox", error.message))
         given = Grade(None, error.message)
-    told = settings.sandbox.without_secrets
+    told = _without_secrets(settings)
     row = _row(trial, settings, worked, given) | {
         "started": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "total_seconds": round(time.monotonic() - begun, 3),
@@ -103,7 +104,11 @@ async def run_trial(trial: BenchTrial, settings: BenchSettings) -> dict[str, Any
         "skills_available": list(skills.names) if skills else [],
         "skills_found": skills.found if skills else 0,
         "skill_repairs": [repair.replace(f"{skills.folder}/", "") for repair in skills.repairs] if skills else [],
-        "notes": [*(image.notes if image else ()), *(str(found) for found in trial.task.diagnostics)],
+        "notes": [
+            *(image.notes if image else ()),
+            *(str(found) for found in trial.task.diagnostics),
+            *_not_given(trial, settings),
+        ],
         "trace": await asyncio.to_thread(_keep, trial, settings.out, "traces", worked.trace, told),
         "ctrf": await asyncio.to_thread(_keep, trial, settings.out, "ctrf", given.report, told),
     }
@@ -151,7 +156,25 @@ def _assignment(
     trial: BenchTrial, settings: BenchSettings, skills: TaskSkills | None, folders: tuple[tuple[str, Path], ...]
 ) -> Assignment:
     network = settings.agent_network and trial.task.settings.allow_internet
-    return Assignment(trial.task.limits.agent_seconds, trial.number, network, skills, folders)
+    return Assignment(trial.task.limits.agent_seconds, trial.number, network, skills, folders, settings.variables)
+
+
+def _not_given(trial: BenchTrial, settings: BenchSettings) -> list[str]:
+    asked = trial.task.settings
+    wanted = {**(asked.solution_env if trial.agent == ORACLE else {}), **asked.verifier_env}
+    missing = dict.fromkeys(filled(wanted, settings.variables)[1])
+    return [f"The task asks for {name} of the host, which it was not given; see --env." for name in missing]
+
+
+def _without_secrets(settings: BenchSettings) -> Callable[[str], str]:
+    """What takes keys out of what is kept: those of the environment's proxies, and those that tasks were given."""
+    found = []
+    for name, value in settings.variables.items():
+        with contextlib.suppress(ConfigError):  # too short to be one
+            found += [(name, Secret(value))] if looks_secret(name) else []
+    forms = forms_of(tuple(found))
+    told = settings.sandbox.without_secrets
+    return told if forms is None else lambda text: forms.text(told(text))
 
 
 def _both(first: Worked, second: Worked) -> Worked:
@@ -165,7 +188,7 @@ def _both(first: Worked, second: Worked) -> Worked:
 
 def _verifier_phase(task: Task, image: BuiltImage, settings: BenchSettings) -> Phase:
     network = settings.verifier_network
-    variables, _ = filled(task.settings.verifier_env, os.environ)
+    variables, _ = filled(task.settings.verifier_env, settings.variables)
     folders: list[tuple[str, Path]] = []
     env: dict[str, str] = {}
     if not network or _mentions_uv(task):

@@ -11,6 +11,7 @@ import re
 import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from adk_skills_agent.errors import ConfigError
 
@@ -123,7 +124,9 @@ def parse_host(pattern: str) -> tuple[str, int | None]:
     try:
         name = normalise_host(text[2:] if wildcard else text)
     except HostNameError as error:
-        raise ConfigError(f"network: the host {pattern!r} {error}.") from None
+        inside = urlsplit(pattern if "://" in pattern else f"//{pattern}").hostname if "/" in pattern else None
+        hint = f" Did you mean {inside!r}?" if inside else ""
+        raise ConfigError(f"network: the host {pattern!r} {error}.{hint}") from None
     if not wildcard:
         return name, port
     if "." not in name:
@@ -186,7 +189,7 @@ def parse_networks(texts: Sequence[str]) -> tuple[AddressNetwork, ...]:
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
-def refusal(text: str, *, allowed: Sequence[AddressNetwork] = ()) -> str | None:
+def address_refusal(text: str, *, allowed: Sequence[AddressNetwork] = ()) -> str | None:
     """Why the proxy may not connect to a numeric address, in words like "loopback"; None when it may.
 
     ``allowed`` are networks that are allowed whatever they are; for tests.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from adk_skills_agent.sandbox.contract import NetworkDecision
-from adk_skills_agent.sandbox.network.hosts import MAX_NAME, AddressNetwork, AllowedHosts, refusal
+from adk_skills_agent.sandbox.network.hosts import MAX_NAME, AddressNetwork, AllowedHosts, address_refusal
 from adk_skills_agent.sandbox.network.proxy_request import ProxyRequest, Refused, parse_request
 from adk_skills_agent.sandbox.network.resolver import Resolver
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 _END_OF_HEAD = b"\r\n\r\n"
 _MAX_ADDRESSES = 4  # tried in turn when the first does not answer
-_LOOKUPS = 2  # at a time, so that one run does not hold all resolver threads
+_LOOKUPS = 2  # at a time, those included that nobody waits for any more: they hold threads of the agent (row 150)
 _NO_DESCRIPTOR_SECONDS = 0.1
 
 
@@ -86,6 +86,7 @@ class Proxy:
         self._who = f"{label}: " if label else ""
         self._redact = redact
         self._lookups = asyncio.Semaphore(_LOOKUPS)
+        self._looking_up: set[asyncio.Future[Sequence[str]]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: socket.socket | None = None
         self._clients: dict[asyncio.Task[None], list[socket.socket]] = {}
@@ -112,6 +113,8 @@ class Proxy:
             self._loop.remove_reader(listener.fileno())
             for task in self._clients:
                 task.cancel()
+            for lookup in self._looking_up:
+                lookup.cancel()
         listener.close()
 
     async def stop(self) -> None:
@@ -227,8 +230,12 @@ class Proxy:
     async def _addresses(self, host: str, port: int) -> list[str]:
         """The addresses of the host that may be connected to, at least one."""
         try:
-            async with asyncio.timeout(self._limits.resolve_seconds), self._lookups:
-                found = await self._resolve(host, port)
+            async with asyncio.timeout(self._limits.resolve_seconds):
+                await self._lookups.acquire()
+                lookup = asyncio.ensure_future(self._resolve(host, port))
+                self._looking_up.add(lookup)
+                lookup.add_done_callback(self._looked_up)
+                found = await asyncio.shield(lookup)
         except TimeoutError:
             raise Refused("the name was not resolved in time", status=504, host=host, port=port) from None
         except OSError as error:
@@ -238,7 +245,7 @@ class Proxy:
         worst: tuple[str, str] | None = None
         for address in found[:_MAX_ADDRESSES]:
             try:
-                reason = refusal(address, allowed=self._allow_addresses)
+                reason = address_refusal(address, allowed=self._allow_addresses)
             except OSError as error:
                 reason = f"the address could not be checked: {error.strerror}"
                 raise Refused(reason, status=503, host=host, port=port) from None
@@ -254,6 +261,12 @@ class Proxy:
             reason = f"the name leads to an address that is refused ({kind})"
             raise Refused(reason, status=403, host=host, port=port, address=address)
         return fit
+
+    def _looked_up(self, lookup: asyncio.Future[Sequence[str]]) -> None:
+        self._looking_up.discard(lookup)
+        self._lookups.release()
+        if not lookup.cancelled():
+            lookup.exception()  # nobody may have waited for it
 
     async def _connect(
         self, request: ProxyRequest, addresses: list[str], sockets: list[socket.socket]

@@ -1,14 +1,14 @@
-"""Names to addresses, off the event loop, in a few permanent threads of its own.
+"""Names to addresses, off the event loop, each in a thread of its own.
 
 asyncio's pool is left alone: a name server that does not answer would let an agent's other work wait behind
-scripts. The threads are daemons, so a lookup that hangs does not keep the agent from ending.
+scripts. The threads are daemons, so a lookup that hangs does not keep the agent from ending. They are no pool that runs
+share, either: the C library may wait half a minute for the name server of one run's host.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import queue
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,16 +18,24 @@ from adk_skills_agent.sandbox.threads import OnePerProcess
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """``await resolve(host, port)``: numeric addresses, best first. Raises ``OSError`` when there are none."""
 
-THREADS = 4
-
-_Job = tuple[str, int, asyncio.AbstractEventLoop, "asyncio.Future[list[str]]"]
+_MOST_THREADS = 128
+"""The proxy of a run has two lookups at a time, and waits for those that hang; these are for 64 runs."""
+_places = OnePerProcess(lambda: threading.BoundedSemaphore(_MOST_THREADS))
 
 
 async def resolve(host: str, port: int) -> list[str]:
     """The addresses of a normalised name, by the system's resolver; an OSError when there are none."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[list[str]] = loop.create_future()
-    _jobs().put((host, port, loop, answer))
+    places = _places()
+    if not places.acquire(blocking=False):
+        raise OSError(0, "too many names are looked up at this moment")
+    try:
+        work = (host, port, loop, answer, places)
+        threading.Thread(target=_work, args=work, name="adk-skills-resolver", daemon=True).start()
+    except RuntimeError as error:  # no more threads
+        places.release()
+        raise OSError(0, str(error)) from error
     return await answer
 
 
@@ -39,22 +47,25 @@ def look_up(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-def _work(jobs: queue.SimpleQueue[_Job]) -> None:
-    while True:
-        host, port, loop, answer = jobs.get()
-        if answer.cancelled():  # its run has ended while it was waiting here
-            continue
-        addresses: list[str] = []
-        problem: OSError | None = None
-        try:
-            addresses = look_up(host, port)
-        except OSError as error:
-            problem = error
-        except UnicodeError as error:  # a label the codec of the socket module does not take
-            problem = OSError(str(error))
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(_deliver, answer, addresses, problem)
-        del host, port, loop, answer
+def _work(
+    host: str,
+    port: int,
+    loop: asyncio.AbstractEventLoop,
+    answer: asyncio.Future[list[str]],
+    places: threading.BoundedSemaphore,
+) -> None:
+    addresses: list[str] = []
+    problem: OSError | None = None
+    try:
+        addresses = look_up(host, port)
+    except OSError as error:
+        problem = error
+    except UnicodeError as error:  # a label the codec of the socket module does not take
+        problem = OSError(str(error))
+    finally:
+        places.release()
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        loop.call_soon_threadsafe(_deliver, answer, addresses, problem)
 
 
 def _deliver(answer: asyncio.Future[list[str]], addresses: list[str], problem: OSError | None) -> None:
@@ -64,13 +75,3 @@ def _deliver(answer: asyncio.Future[list[str]], addresses: list[str], problem: O
         answer.set_result(addresses)
     else:
         answer.set_exception(problem)
-
-
-def _start() -> queue.SimpleQueue[_Job]:
-    jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-    for number in range(THREADS):
-        threading.Thread(target=_work, args=(jobs,), name=f"adk-skills-resolver-{number}", daemon=True).start()
-    return jobs
-
-
-_jobs = OnePerProcess(_start)

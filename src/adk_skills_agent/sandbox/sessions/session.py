@@ -43,6 +43,8 @@ _LATE_SECONDS = 5.0
 """After the deadline and its grace: how long the sandbox may take to say that it has ended what ran. It may itself wait
 two seconds for the code to begin, and two for the traceback of code that has ended."""
 _CANCEL_SECONDS = 1.0
+_MOST_PATH_CHARS = 4096
+_MOST_REMEMBERED = 20_000  # files, of which others may be hard links
 _MOST_LATE_CHARS = 2000
 _MOST_LATE_BYTES = 64 << 10  # so much more than is told that no secret at this cut reaches into it
 _MOST_SKIPPED = 100
@@ -416,6 +418,7 @@ class _Files:
         self._secrets = secrets
         self.skipped: list[tuple[str, str]] = []
         self._most = policy.max_file_bytes + frames.PIECE_BYTES
+        self._left = policy.max_total_file_bytes + self._most  # of content, whatever becomes of it
         self._outputs = OutputFiles(policy)
         self.kept = self._outputs.files
         self._sent: dict[str, bytes] = {}  # by the sandbox's own paths
@@ -429,12 +432,15 @@ class _Files:
         if frame["t"] == "skip":
             self._skip(path, frames.text(frame, "reason")[:200])
             return
-        if not {"", ".", ".."}.isdisjoint(path.split("/")):
+        if not {"", ".", ".."}.isdisjoint(path.split("/")) or len(path) > _MOST_PATH_CHARS:
             raise frames.FrameError("The path of a file leaves the working directory.")
         if self._open is None:
             self._open = (path, bytearray())
-        held = self._open[1]
-        held += frames.content(frame)
+        held, content_bytes = self._open[1], frames.content(frame)
+        held += content_bytes
+        self._left -= len(content_bytes)
+        if self._left < 0:
+            raise frames.FrameError("More files came than were asked for.")
         if self._open[0] != path or len(held) > self._most:
             raise frames.FrameError("The pieces of a file are no file.")
         if frames.flag(frame, "more"):
@@ -453,7 +459,7 @@ class _Files:
         """Why a file is not taken."""
         if content is None:
             return "is a hard link to a file that was not taken"
-        if len(content) <= self._outputs.most:
+        if len(content) <= self._outputs.most and len(self._sent) < _MOST_REMEMBERED:
             self._sent[path] = content  # whatever its name: a hard link to it may have a better one
         if (reason := self._outputs.refusal(path, len(content))) is not None:
             return reason

@@ -41,6 +41,8 @@ _MOST_DEEP = 32  # folders inside folders, as everywhere output is collected
 _MOST_SKIPPED = 100
 _MOST_NOTES = 50
 _MOST_ENTRIES = 100_000
+_MOST_PATH_BYTES = 4096
+_MOST_OUTSIDE = 1_000  # each becomes a sentence, of which fifty are told
 _MOST_SECONDS = 60.0
 _UNBOUNDED = 1 << 62
 _TWICE = 2
@@ -64,6 +66,8 @@ class RunFolder:
         self._left_out = 0
         self._skipped: list[tuple[str, str]] = []
         self._room = _UNBOUNDED if policy.workspace_bytes is None else _TWICE * policy.workspace_bytes
+        # Of files and folders; a sandbox that is somebody else's by now could make any number of empty ones (row 152).
+        self._places = _TWICE * (_MOST_ENTRIES if policy.workspace_inodes is None else policy.workspace_inodes)
         self._replaced: dict[str, str] = {}
         self._outside: list[str] = []
         self.notes: list[str] = []
@@ -161,7 +165,8 @@ class RunFolder:
             self._skip(path, reason)
             self.notes.append(f"Nothing of the working directory was kept: {readable_name(reason)}.")
             return
-        if any(part in {"", ".", ".."} for part in parts) or "\0" in path or len(parts) > _MOST_DEEP:
+        odd = any(part in {"", ".", ".."} for part in parts) or "\0" in path or len(path) > _MOST_PATH_BYTES
+        if odd or len(parts) > _MOST_DEEP:
             self._skip(path, "the sandbox gave it an impossible path")
             return
         try:
@@ -217,12 +222,13 @@ class RunFolder:
         workspace = self._workspace
         assert workspace is not None  # noqa: S101  # until discard()
         if reason == _HARD_LINKS:
-            self._outside.append(path)
+            if len(self._outside) < _MOST_OUTSIDE:
+                self._outside.append(path)
         elif reason.startswith("is ") and path not in workspace.links:
             self._remove(parts)
             if path in workspace.persistent:
                 self._replaced[path] = reason
-        elif self._persistent is not None:
+        elif self._persistent is not None and len(self.notes) < _MOST_NOTES:
             self.notes.append(f"{readable_name(path)!r} was not kept: {readable_name(reason)}.")
 
     def _link(self, parts: list[str], same: str) -> None:
@@ -231,6 +237,7 @@ class RunFolder:
         try:
             name = parts[-1].encode("utf-8", "surrogateescape")
             _clear(name, folder)
+            self._make_place()
             with parent_of(self._top, same) as (other, known):
                 os.link(known, name, src_dir_fd=other, dst_dir_fd=folder, follow_symlinks=False)
         finally:
@@ -249,6 +256,7 @@ class RunFolder:
             try:
                 name = parts[-1].encode("utf-8", "surrogateescape")
                 _clear(name, folder)
+                self._make_place()
                 self._open = (os.open(name, _CREATE, 0o600 | mode & 0o100, dir_fd=folder), path)
             finally:
                 os.close(folder)
@@ -285,6 +293,7 @@ class RunFolder:
                 except OSError:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(name, dir_fd=folder)
+                    self._make_place()
                     os.mkdir(name, 0o700, dir_fd=folder)
                     below = os.open(name, _FOLDER, dir_fd=folder)
                 os.close(folder)
@@ -293,6 +302,12 @@ class RunFolder:
             os.close(folder)
             raise
         return folder
+
+    def _make_place(self) -> None:
+        """Before a file or a folder is made."""
+        self._places -= 1
+        if self._places < 0:
+            raise OSError(0, "more files came back than a workspace may have")
 
     def _close_file(self) -> None:
         if self._open is not None:

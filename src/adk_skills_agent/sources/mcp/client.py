@@ -7,7 +7,7 @@ import base64
 import binascii
 import os
 import shlex
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -20,6 +20,10 @@ EXTENSION = "io.modelcontextprotocol/skills"
 MAX_FILES = 512
 MAX_BYTES = 16 << 20
 MAX_SKILLS = 5_000
+MAX_ANSWER_BYTES = 32 << 20
+"""Of one answer over HTTP: a file of 16 MiB in base64, and more. A server over stdio is a program of the user's."""
+MAX_RECEIVED_BYTES = 256 << 20
+"""Of all answers in one connection, as much as an archive unpacks to."""
 SECONDS = 60.0
 """For one request."""
 TOKEN_VARIABLE = "ADK_SKILLS_MCP_TOKEN"  # noqa: S105 - the name of a variable
@@ -74,7 +78,7 @@ class McpSkills:
         found: dict[str, Mapping[str, Any]] = {}
         async with self._connected() as ask:
             cursor: str | None = None
-            while True:
+            for _ in range(MAX_SKILLS):
                 answer = await ask("skills/list", {"cursor": cursor} if cursor else {})
                 for entry in answer.get("skills") or ():
                     found[self._folder(entry)] = entry
@@ -84,6 +88,7 @@ class McpSkills:
                 if not following or following == cursor:
                     return found
                 cursor = str(following)
+        raise SourceError(f"{self.what()} has a list without an end.")
 
     def _folder(self, entry: object) -> str:
         uri = entry.get("uri") if isinstance(entry, Mapping) else None
@@ -165,8 +170,11 @@ class McpSkills:
                 server: Any
                 if "://" in self._location:
                     token = os.environ.get(TOKEN_VARIABLE)
-                    headers = {"Authorization": f"Bearer {token}"} if token else None
-                    http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
+                    headers = {"Authorization": f"Bearer {token}"} if token else {}
+                    http = await stack.enter_async_context(
+                        create_mcp_http_client(headers={**headers, "Accept-Encoding": "identity"})
+                    )
+                    http.event_hooks = {"response": [self._bound()]}
                     server = streamable_http_client(self._location, http_client=http)
                 else:
                     command, *arguments = shlex.split(self._location)
@@ -186,6 +194,36 @@ class McpSkills:
             raise SourceError(f"{self.what()} cannot be asked: {error}.") from error
         except BaseExceptionGroup as group:
             raise self._plain(group) from group
+
+    def _bound(self) -> Callable[[Any], Awaitable[None]]:
+        """A hook that bounds the answers of a connection while they come: the SDK reads them to their end (row 149)."""
+        from httpx2 import AsyncByteStream
+
+        what, received = self.what(), 0
+
+        class Bounded(AsyncByteStream):
+            def __init__(self, stream: Any) -> None:
+                self._stream = stream
+
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                nonlocal received
+                left = MAX_ANSWER_BYTES
+                async for part in self._stream:
+                    left, received = left - len(part), received + len(part)
+                    if left < 0 or received > MAX_RECEIVED_BYTES:
+                        most = MAX_ANSWER_BYTES if left < 0 else MAX_RECEIVED_BYTES
+                        raise SourceError(f"{what} sends more than {most:,} bytes, so it is not taken.")
+                    yield part
+
+            async def aclose(self) -> None:
+                await self._stream.aclose()
+
+        async def bound(answer: Any) -> None:
+            if answer.headers.get("content-encoding", "identity") != "identity":  # unpacking it would have no bound
+                raise SourceError(f"{what} sends an answer that is compressed, which nobody asked for.")
+            answer.stream = Bounded(answer.stream)
+
+        return bound
 
     def _plain(self, group: BaseExceptionGroup[BaseException]) -> BaseException:
         """The one error in the groups that task groups make of it."""

@@ -341,7 +341,8 @@ def _sentence(policy: SandboxPolicy, reasons: list[str], *, works: bool) -> str:
         wanted = f"at least {policy.min_isolation!r} is required and {fits}"
     else:
         wanted = f"{policy.isolation!r} is required and does not {'fit the policy' if works else 'work here'}"
-    return f"Isolation {wanted} ({'; '.join(reasons)})."
+    because = f" ({'; '.join(reasons)})" if reasons else ""
+    return f"Isolation {wanted}{because}."
 
 
 def _advice(policy: SandboxPolicy, best: IsolationLevel | None) -> str:
