@@ -135,10 +135,10 @@ def what_a_day_needs(found: list[Measured], price: float) -> list[str]:
 
 
 def what_breaks_first(found: list[Measured]) -> list[str]:
-    """What of one agent process and one machine is used up first, from the same numbers."""
+    """Which limit of one agent process and one machine is reached first, from the same numbers."""
     lines = [
         "| kind | one agent process (its Python runs on one core) | agent processes that a machine of "
-        f"{MACHINE_CORES} cores needs | pids: all used once after |",
+        f"{MACHINE_CORES} cores needs | process ids start again after |",
         "|---|---|---|---|",
     ]
     pids = int(Path("/proc/sys/kernel/pid_max").read_text())
@@ -158,7 +158,7 @@ def what_breaks_first(found: list[Measured]) -> list[str]:
         f"somebody: {', '.join(held)}. With slow scripts this is the first limit, and more agent processes are the "
         "answer. Further runs wait in turn, and past 256 of a user they are refused.",
         f"- **Memory**: {PLACES} runs may use {memory:g} GiB at the default limit of 512 MiB each; a trivial script "
-        f"used {max(one.rss_bytes for one in found) / 2**20:.0f} MiB at its most.",
+        f"used at most {max(one.rss_bytes for one in found) / 2**20:.0f} MiB.",
     ]
 
 
@@ -167,8 +167,9 @@ def page(found: list[Measured], missing: dict[str, str], price: float, seconds: 
     today = dt.datetime.now(dt.UTC).date().isoformat()
     noisy = [one.kind for one in found if one.others > NOISE]
     quiet = (
-        f"Others used more than {NOISE:g} cores while these were measured: {', '.join(noisy)}. Read their times alone "
-        "and their rates with all cores busy as too bad; their processor time is their own, but for containers."
+        f"Other processes used more than {NOISE:g} cores while these were measured: {', '.join(noisy)}. So "
+        "their times alone and their rates with all cores busy are pessimistic. Their processor time is "
+        "exact, except for containers."
         if noisy
         else "The machine was quiet."
     )

@@ -63,7 +63,7 @@ def help_of(*command: str) -> str:
 
 
 def page() -> str:
-    parts = ["# Command line", "", "Made from `--help` by `tests/cli/test_help.py`.", ""]
+    parts = ["# Command line", "", "The output of `--help` of every command.", ""]
     for command in ((), *((name,) for name in COMMANDS), *PARTS):
         title = " ".join(["adk-skills", *command])
         parts += [f"## {title}", "", "```text", help_of(*command), "```", ""]

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 class SkillToolset(RuntimeToolset):
     """Discovers, loads and runs skills; a drop-in for ``google.adk.tools.skill_toolset.SkillToolset``.
 
-    What google-adk's arguments mean is unchanged. Ours come after them.
+    The arguments of google-adk's class come first and keep their meaning.
 
     Args:
         skills: google-adk's objects, or a catalog (:class:`~adk_skills_agent.SkillsRegistry`, or a view of one).
@@ -66,26 +66,27 @@ class SkillToolset(RuntimeToolset):
         code_executor: Runs the scripts; None takes the agent's own.
         environment: Runs the scripts instead.
         skills_folder: Absolute folder in the environment where skills are put.
-        script_timeout: Seconds for a script. Left at 300 as in google-adk, a policy or an executor that is given here
-            with a time of its own keeps that one; None always takes theirs (30 s is the policy's default).
-        save_output_artifacts: Whether files that a script leaves in an executor of others become artifacts.
+        script_timeout: Seconds for a script, 300 as in google-adk. If it is not given, the time limit of ``policy`` or
+            of an executor given here counts instead (a policy's default is 30 s); with None it always counts.
+        save_output_artifacts: Whether files that a script leaves in an executor of another package become artifacts.
         additional_tools: Functions, tools, toolsets and nodes that skills ask for with ``adk_additional_tools``.
         tool_name_prefix: As for every google-adk toolset.
         tool_filter: As for every google-adk toolset.
-        discovery_mode: LAZY, EAGER or SEARCH; google-adk's enum is taken too.
-        lifecycle_config: How long skills stay active; google-adk's class is taken too.
+        discovery_mode: LAZY, EAGER or SEARCH; google-adk's enum works too.
+        lifecycle_config: How long skills stay active; google-adk's class works too.
         sandbox: Where scripts run when there is neither executor nor environment here: ``"local"``, ``"container"``,
             ``"kubernetes"``, ``"ray"``, ``"auto"`` or an object; the agent's own executor comes after it. None takes
             what ``ADK_SKILLS_SANDBOX`` says, else ``"auto"``.
-        policy: Limits of those scripts: a policy, or the name of a preset; scripts then run in our sandbox, too.
+        policy: Limits of those scripts: a policy, or the name of a preset. Scripts then run in the sandbox even if the
+            agent has an executor.
         interpreters: More kinds of scripts, such as ``{".js": ["node"]}``.
         env: Variables granted to every script; a :class:`Secret` reaches the scripts and nobody else.
         grants: What one skill (``"weather"``) or one script (``"weather/scripts/forecast.py"``) may use: a mapping of
             variables, or a :class:`~adk_skills_agent.Grant` with hosts, variables and programs.
-        permissions: What may be done without asking; an object, its arguments, or a file.
-        on_event: Who is told what happens.
+        permissions: Rules for what is allowed, asked or denied: an object, its arguments, or a file.
+        on_event: A function, or several, that get each event.
         audit_log: A file that gets a line for each event.
-        limits: Token budgets, misses and the like.
+        limits: Token budgets, how many mistakes a model may make, and so on.
         require_activation: Whether files and scripts need their skill to be loaded first.
         script_tool_name: ``execute_skill_script`` gives the tool its old name (S0-2).
         budget_tokens: Most tokens of the catalogue in a request; None takes 2 % of the model's context.
@@ -96,7 +97,7 @@ class SkillToolset(RuntimeToolset):
         file_list: Whether an activation says which files there are; False answers with google-adk's keys only.
         workspace: ``"session"``: all skills of a session work in one folder and find each other's files there;
             ``"skill"``: each has a folder of its own in each session.
-        workspace_store: Where the files of each session are kept besides, so that its next request may reach another
+        workspace_store: A second place for the files of each session, so that its next request may reach another
             server: a folder, a URL such as ``s3://bucket/prefix``, a :class:`~adk_skills_agent.WorkspaceStore`, an
             artifact service of google-adk, or ``"artifacts"`` for that of the Runner. None keeps them on this server.
         shell: True, or settings, for ``execute``, ``read_file``, ``write_file`` and ``edit_file`` in the session's
@@ -112,7 +113,7 @@ class SkillToolset(RuntimeToolset):
 
     Raises:
         ValueError: As google-adk: both executor and environment, a duplicate name, a relative ``skills_folder``.
-        ConfigError: A setting of ours cannot be used.
+        ConfigError: A setting of this package cannot be used.
     """
 
     def __init__(
@@ -231,7 +232,7 @@ class SkillToolset(RuntimeToolset):
         relative_to: str | Path | None = None,
         **settings: Unpack[SkillToolsetSettings],
     ) -> Self:
-        """The lazy way: the skills of some folders, nothing read but what is asked for, scripts in our sandbox.
+        """A toolset of the skills in some folders. Files are read when they are needed; scripts run in the sandbox.
 
         Args:
             dirs: Folders of skills, folders of one skill, or SKILL.md files.
@@ -250,7 +251,7 @@ class SkillToolset(RuntimeToolset):
 
     @classmethod
     def from_catalog(cls, catalog: CatalogReader, **settings: Unpack[SkillToolsetSettings]) -> Self:
-        """The skills of a catalog, lazily: nothing read but what is asked for, scripts in our sandbox.
+        """A toolset of the skills of a catalog. Files are read when they are needed; scripts run in the sandbox.
 
         Args:
             catalog: A :class:`~adk_skills_agent.SkillsRegistry`, or a view of one; agents may share it.
