@@ -54,13 +54,8 @@ def test_a_page_whose_code_uses_the_examples_says_how_to_get_them() -> None:
     for page in DOCS.rglob("*.md"):
         text = page.read_text()
         blocks = re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL)
-<<<<<<< HEAD
         if any("examples/" in block for block in blocks) and "checkout" not in text:
             assert re.search(r"^ *adk-skills examples$|`adk-skills examples`", text, re.MULTILINE), page
-=======
-        if page.name != "cli.md" and any("examples/" in block for block in blocks) and "checkout" not in text:
-            assert "`adk-skills examples`" in text or "\nadk-skills examples\n" in text, page
->>>>>>> docs
 
 
 def test_the_command_copies_every_example_that_the_code_of_a_page_names(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.evals.blind.comparison import Pair
     from adk_skills_agent.evals.blind.run import BlindState, Compared
     from adk_skills_agent.evals.preparation import Prepared
+    from adk_skills_agent.evals.run.plan import Trial
     from adk_skills_agent.evals.run.result import TrialResult
     from adk_skills_agent.evals.run.schedule import RunState
     from adk_skills_agent.evals.trace import ToolCall
@@ -293,6 +294,9 @@ def _check_pairs(prepared: Prepared, pairs: list[Pair]) -> None:
 def _print_plan(prepared: Prepared, runs: int, pairs: int | None, samples: int, *, as_json: bool) -> None:
     """Print what would be run."""
     arms = [arm.name for arm in prepared.arms]
+    planned: dict[str, list[Trial]] = {}
+    for trial in prepared.trials:
+        planned.setdefault(trial.case.id, []).append(trial)
     questions = 2 * samples * (pairs or 0)
     if as_json:
         print_json(
@@ -304,8 +308,8 @@ def _print_plan(prepared: Prepared, runs: int, pairs: int | None, samples: int, 
                         "kind": case.kind,
                         "skills": list(case.skills),
                         "source": str(case.source),
-                        "arms": sorted({t.arm.name for t in prepared.trials if t.case is case}, key=arms.index),
-                        "metrics": sorted({name for t in prepared.trials if t.case is case for name in t.criteria}),
+                        "arms": sorted({one.arm.name for one in planned.get(case.id, ())}, key=arms.index),
+                        "metrics": sorted({name for one in planned.get(case.id, ()) for name in one.criteria}),
                     }
                     for case in prepared.cases
                 ],
@@ -320,7 +324,7 @@ def _print_plan(prepared: Prepared, runs: int, pairs: int | None, samples: int, 
         return
     width = max(len(safe(case.id)) for case in prepared.cases)
     for case in prepared.cases:
-        metrics = dict.fromkeys(name for trial in prepared.trials if trial.case is case for name in trial.criteria)
+        metrics = dict.fromkeys(name for trial in planned.get(case.id, ()) for name in trial.criteria)
         print(f"{safe(case.id):<{width}}  {case.kind:<7}  {', '.join(name.removesuffix('_score') for name in metrics)}")
     print(
         f"{len(prepared.cases)} cases, arms {', '.join(map(safe, arms))}, {runs} runs: {len(prepared.trials)} trials"
