@@ -16,6 +16,9 @@ from importlib import resources
 from typing import Any
 
 from adk_skills_agent.format.models import nfkc
+from adk_skills_agent.sources.scan_flow import family_of, flow_findings, spelled_out
+from adk_skills_agent.sources.scan_programs import PYTHON, Program, programs_in
+from adk_skills_agent.sources.scan_python import python_findings
 from adk_skills_agent.sources.tree import SkillTree
 
 MAX_SCANNED_BYTES = 2 << 20
@@ -73,11 +76,13 @@ class _Rule:
     pattern: re.Pattern[str]
     also: tuple[re.Pattern[str], ...]
     unless: re.Pattern[str] | None
+    files: re.Pattern[str] | None  # the only names of files that it is for
 
 
 @lru_cache(maxsize=1)
 def _rules() -> tuple[_Rule, ...]:
     text = resources.files("adk_skills_agent.sources").joinpath("scan_rules.toml").read_text("utf-8")
+    data = tomllib.loads(text)
     return tuple(
         _Rule(
             one["id"],
@@ -86,9 +91,12 @@ def _rules() -> tuple[_Rule, ...]:
             one["says"],
             re.compile(one["pattern"], re.IGNORECASE | re.MULTILINE),
             tuple(re.compile(other, re.IGNORECASE | re.MULTILINE) for other in one.get("also", ())),
-            re.compile(one["unless"], re.IGNORECASE) if "unless" in one else None,
+            re.compile(one["unless"].replace("{known_hosts}", data["known_hosts"]), re.IGNORECASE)
+            if "unless" in one
+            else None,
+            re.compile(one["files"], re.IGNORECASE) if "files" in one else None,
         )
-        for one in tomllib.loads(text)["rule"]
+        for one in data["rule"]
     )
 
 
@@ -117,9 +125,11 @@ _MAGIC = (
     (b"\0asm", "a program for WebAssembly"),
 )
 _MEDIA = "png jpg jpeg gif svg webp ico pdf csv ttf otf woff woff2 mp3 mp4 wav zip docx xlsx pptx"
-_SHOWN_AS = (*_TEXT_SUFFIXES, *_CODE_SUFFIXES, *(f".{suffix}" for suffix in _MEDIA.split()))
+_MEDIA_SUFFIXES = tuple(f".{suffix}" for suffix in _MEDIA.split())
+_PROGRAMS = (".bin", ".elf", ".com", ".so.1", ".appimage", ".run", ".out", ".lib", ".a", ".sys", ".msi")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2", ".7z", ".rar", ".whl", ".egg", ".jar", ".dmg")
 _PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".bin")
-_COMPILED = (".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".jar", ".class", ".node", ".wasm", ".pyd", ".o")
+_COMPILED = (".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".class", ".scr", ".lnk", ".node", ".wasm", ".pyd", ".o")
 
 
 _PICKLE_CALLS = re.compile(
@@ -132,16 +142,25 @@ _PICKLE_CALLS = re.compile(
 
 def _scan_file(path: str, data: bytes) -> list[Finding]:
     name = path.lower()
+    ending = name.rpartition("/")[2].rpartition(".")[1:]
     for magic, what in _MAGIC:
         if data.startswith(magic) and (magic != b"MZ" or b"PE\0\0" in data[:1024]):
-            if name.endswith(_SHOWN_AS):
+            if ending[0] and not name.endswith((*_COMPILED, *_PROGRAMS)):
                 return [Finding("disguised-program", Weight.STOP, f"{what} under the name of something else", path)]
             return [Finding("binary", Weight.WARN, f"{what}, which nobody can read", path)]
     if name.endswith(_COMPILED):
         return [Finding("binary", Weight.WARN, "compiled code, which nobody can read", path)]
-    if (data[:1] == b"\x80" or name.endswith(_PICKLES)) and _PICKLE_CALLS.search(data, 0, MAX_SCANNED_BYTES):
+    if name.endswith(_MEDIA_SUFFIXES) and data.startswith(b"#!"):
+        return [Finding("disguised-program", Weight.STOP, "a script under the name of something else", path)]
+    is_pickle = data[:1] == b"\x80" or data.startswith((b"PK\x03\x04", b"\x93NUMPY")) or name.endswith(_PICKLES)
+    if is_pickle and _PICKLE_CALLS.search(data, 0, MAX_SCANNED_BYTES):
         return [Finding("pickle-runs", Weight.STOP, "a pickle that runs a program when it is read", path)]
+    if b"vbaProject.bin" in data[-65536:] and data.startswith(b"PK"):
+        return [Finding("macros", Weight.WARN, "an office file with macros, which nobody sees here", path)]
+    if name.endswith(_ARCHIVES):
+        return [Finding("archive", Weight.WARN, "an archive; what is in it was not looked at", path)]
     is_text, is_code = name.endswith(_TEXT_SUFFIXES), name.endswith(_CODE_SUFFIXES) or data[:2] == b"#!"
+    is_code = is_code or bool(family_of(path, ""))
     if not is_text and not is_code and b"\0" in data[:8192]:
         return []
     text = data[:MAX_SCANNED_BYTES].decode("utf-8", "replace")
@@ -149,7 +168,42 @@ def _scan_file(path: str, data: bytes) -> list[Finding]:
     if len(data) > MAX_SCANNED_BYTES:
         says = f"only the first {MAX_SCANNED_BYTES >> 20} MiB were looked at"
         found.append(Finding("not-read", Weight.WARN, says, path))
-    return found + list(_by_rules(path, text, is_text=is_text or not is_code))
+    found += _by_rules(path, text, is_text=is_text or not is_code)
+    told = {(one.rule, one.line) for one in found}
+    for one in _programs_of(path, text, is_text=is_text):
+        if (one.rule, one.line) not in told:
+            told.add((one.rule, one.line))
+            found.append(one)
+    return found
+
+
+def _programs_of(path: str, text: str, *, is_text: bool) -> Iterator[Finding]:
+    """What the programs in a file do with what they read: the file itself, its fenced blocks, its cells."""
+    lines = text.split("\n")
+    for program in programs_in(path, text, is_text=is_text):
+        if program.language == PYTHON:
+            seen = python_findings(program.text)
+        else:
+            plain = spelled_out(program.text, program.language)
+            seen = flow_findings(plain, program.language)
+            yield from _spelled_in_pieces(path, program, plain)
+        for one in seen[:MAX_FINDINGS]:
+            line = program.line(one.line)
+            excerpt = _excerpt(lines[line - 1][:MAX_LINE]) if line <= len(lines) else ""
+            yield Finding(one.rule, Weight.STOP if one.stops else Weight.WARN, one.says, path, line, excerpt)
+
+
+def _spelled_in_pieces(path: str, program: Program, plain: str) -> Iterator[Finding]:
+    """What the rules for code find in lines that say something else once their pieces are joined."""
+    if plain == program.text:
+        return
+    before = program.text.split("\n")
+    for number, line in enumerate(plain.split("\n")):
+        if line != before[number] and len(line) < MAX_LINE:
+            for rule in _rules():
+                if rule.place in {"code", "all"} and rule.files is None and (match := _unexcused(rule, line)):
+                    at = program.line(number + 1)
+                    yield Finding(rule.id, rule.weight, rule.says, path, at, _excerpt(match[0]))
 
 
 # What a person does not see.
@@ -207,6 +261,8 @@ def _by_rules(path: str, text: str, *, is_text: bool) -> Iterator[Finding]:
         for line, piece in pieces:
             joined = piece.replace("\n", " ") if place == "instructions" and len(piece) < MAX_LINE else piece
             for rule in _rules():
+                if rule.files is not None and not rule.files.search(path):
+                    continue
                 if rule.place != place and not (rule.place == "all" and place in {"code", "instructions"}):
                     continue
                 if place == "instructions" and rule.place == "all" and not is_text:
