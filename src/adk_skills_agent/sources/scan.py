@@ -128,6 +128,7 @@ _MEDIA = "png jpg jpeg gif svg webp ico pdf csv ttf otf woff woff2 mp3 mp4 wav z
 _MEDIA_SUFFIXES = tuple(f".{suffix}" for suffix in _MEDIA.split())
 _PROGRAMS = (".bin", ".elf", ".com", ".so.1", ".appimage", ".run", ".out", ".lib", ".a", ".sys", ".msi")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2", ".7z", ".rar", ".whl", ".egg", ".jar", ".dmg")
+_REQUIREMENTS = re.compile(r"(?:requirements|constraints)[^/]*\.txt$")
 _PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".bin")
 _COMPILED = (".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".class", ".scr", ".lnk", ".node", ".wasm", ".pyd", ".o")
 
@@ -159,8 +160,9 @@ def _scan_file(path: str, data: bytes) -> list[Finding]:
         return [Finding("macros", Weight.WARN, "an office file with macros, which nobody sees here", path)]
     if name.endswith(_ARCHIVES):
         return [Finding("archive", Weight.WARN, "an archive; what is in it was not looked at", path)]
-    is_text, is_code = name.endswith(_TEXT_SUFFIXES), name.endswith(_CODE_SUFFIXES) or data[:2] == b"#!"
-    is_code = is_code or bool(family_of(path, ""))
+    is_text = name.endswith(_TEXT_SUFFIXES) and not _REQUIREMENTS.search(name)
+    is_code = name.endswith(_CODE_SUFFIXES) or data[:2] == b"#!"
+    is_code = is_code or _REQUIREMENTS.search(name) is not None or bool(family_of(path, ""))
     if not is_text and not is_code and b"\0" in data[:8192]:
         return []
     text = data[:MAX_SCANNED_BYTES].decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What a program that is no Python does with what it reads: its statements as text, for the scan before an installation.
+"""What a program that is no Python does with what it reads: its statements as text, for the scan of a skill.
 
 As in :mod:`~adk_skills_agent.sources.scan_python`, a name that is given something decoded, fetched or secret carries
 that sign, and a sign that arrives where code runs, or where data leaves the machine, is a finding. What the signs and
@@ -230,8 +230,10 @@ def _braces(text: str) -> Iterator[Seen]:
             line = text.count("\n", 0, match.start()) + 1
             piece = _region(text, match.end())
             if match["whole"] is not None:
-                begin = text.rfind("\n", 0, match.start()) + 1
-                piece = text[begin : match.start()][-_LONGEST_REGION:] + " " + piece
+                begin, end = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.end())
+                piece = text[max(begin, match.start() - _LONGEST_REGION) : end if end > 0 else None][
+                    : 2 * _LONGEST_REGION
+                ]
             elif match["first"] is not None:
                 piece = piece.split(",", 1)[0]
             yield from _told(carried.of(piece), sink, line, text)

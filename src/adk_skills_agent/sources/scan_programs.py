@@ -1,4 +1,4 @@
-"""The programs in a file: the file itself, the fenced blocks of a text, the cells of a notebook, a script in a script."""
+"""The programs in a file: itself, the fenced blocks of a text, the cells of a notebook, a script in a script."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adk_skills_agent.sources.scan_flow import SHELL, family_of, family_of_fence
+from adk_skills_agent.sources.scan_flow import BRACES, SHELL, family_of, family_of_fence
 
 PYTHON = "python"
 _MOST = 200  # programs of one file
@@ -38,7 +38,7 @@ def programs_in(path: str, text: str, *, is_text: bool) -> list[Program]:
     elif name.endswith((".py", ".pyw", ".pyi", ".pth")) or re.match(r"#!.{0,60}python", text):
         found = iter([Program(PYTHON, text)])
     elif name.endswith((".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".plist", ".service", ".desktop")):
-        found = iter([Program(SHELL, text.replace('\\\\"', '"'))])
+        found = _with_heredocs(SHELL, text.replace('\\"', '"'))
     elif family := family_of(path, text):
         found = _with_heredocs(family, text)
     else:
@@ -59,14 +59,21 @@ def _fenced(text: str) -> Iterator[Program]:
             yield Program(family, "\n".join(line[indent:] for line in lines), text.count("\n", 0, block.start(3)) + 1)
 
 
+_INLINE = re.compile(
+    r"""\b(python[\d.]*|node|perl|ruby|php|pwsh|powershell)\s+-(?:[cer]|Command|command)\s+(["'])((?:(?!\2)[^\n]){8,4000})\2"""
+)
 _HEREDOC = re.compile(
     r"\bpython[\d.]*\b[^\n]{0,200}<<-?\s*[\"']?(\w+)[\"']?[^\n]*\n(.*?)^\s*\1\s*$", re.MULTILINE | re.DOTALL
 )
 
 
 def _with_heredocs(family: str, text: str) -> Iterator[Program]:
+    """The program, and those in other languages that a shell script has in it."""
     yield Program(family, text)
     if family == SHELL:
+        for inline in _INLINE.finditer(text):
+            language = PYTHON if inline[1].startswith("python") else BRACES
+            yield Program(language, inline[3], text.count("\n", 0, inline.start(3)) + 1)
         for block in _HEREDOC.finditer(text):
             yield Program(PYTHON, block[2], text.count("\n", 0, block.start(2)) + 1)
 
