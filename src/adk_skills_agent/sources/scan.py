@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from importlib import resources
+from itertools import islice
 from typing import Any
 
 from adk_skills_agent.format.models import nfkc
 from adk_skills_agent.sources.scan_flow import family_of, flow_findings, spelled_out
 from adk_skills_agent.sources.scan_programs import PYTHON, Program, programs_in
-from adk_skills_agent.sources.scan_python import python_findings
+from adk_skills_agent.sources.scan_python import Seen, python_findings
+from adk_skills_agent.sources.scan_words import Passages, word_findings
 from adk_skills_agent.sources.tree import SkillTree
 
 MAX_SCANNED_BYTES = 2 << 20
@@ -105,8 +107,33 @@ def scan_tree(tree: SkillTree) -> list[Finding]:
     found: list[Finding] = []
     for path, file in tree.files.items():
         found += _scan_file(path, file.data)
+    told = _TOLD_PURPOSE.search(_description(tree))
+    if told is not None:
+        found = [replace(one, weight=Weight.WARN) if _is_told(one, tree) else one for one in found]
     found.sort(key=lambda one: (_ORDER[one.weight], one.file, one.line))
     return found[:MAX_FINDINGS]
+
+
+_TOLD_PURPOSE = re.compile(
+    r"\.(?:bash|zsh)rc\b|\.profile\b|\bdotfiles?\b|\bshell (?:config\w*|set-?up|profile|start-?up)|\bcron(?:tab|s| jobs?)?\b"
+    r"|\bsystemd\b|\blaunchd\b|\b(?:at|on) (?:boot|login|start-?up)\b|\bgit hooks?\b|\bscheduled (?:tasks?|jobs?)\b",
+    re.IGNORECASE,
+)
+_BEYOND_PURPOSE = re.compile(
+    rb"\b(?:curl|wget|nc|ncat|base64|xxd|eval)\b|/dev/tcp|urlopen|requests\.|fetch\(|authorized_keys|ld\.so\.preload",
+    re.IGNORECASE,
+)
+
+
+def _description(tree: SkillTree) -> str:
+    """What the skill says it is for, before it is activated."""
+    head = tree.files[tree.skill_file].data[:8192].decode("utf-8", "replace")
+    return head.split("\n---", 1)[0]
+
+
+def _is_told(one: Finding, tree: SkillTree) -> bool:
+    """Whether a start file is written by a skill that says in its description that this is what it does."""
+    return one.rule == "writes-start-file" and not _BEYOND_PURPOSE.search(tree.files[one.file].data)
 
 
 _TEXT_SUFFIXES = (".md", ".mdx", ".txt", ".rst", ".html", ".markdown", ".adoc")
@@ -171,28 +198,57 @@ def _scan_file(path: str, data: bytes) -> list[Finding]:
         says = f"only the first {MAX_SCANNED_BYTES >> 20} MiB were looked at"
         found.append(Finding("not-read", Weight.WARN, says, path))
     found += _by_rules(path, text, is_text=is_text or not is_code)
-    told = {(one.rule, one.line) for one in found}
-    for one in _programs_of(path, text, is_text=is_text):
-        if (one.rule, one.line) not in told:
-            told.add((one.rule, one.line))
-            found.append(one)
-    return found
+    found += _programs_of(path, text, is_text=is_text)
+    if is_text or not is_code:
+        readable = _INVISIBLE.sub("", nfkc(text)) if not text.isascii() else text
+        found += _seen(word_findings(readable), path, text, lambda line: line)
+        found = list(_weighed(found, Passages(text)))
+    return list({(one.rule, one.line): one for one in reversed(found)}.values())
+
+
+_ABOUT_PASSAGES = frozenset(
+    {"hidden-tags", "hidden-selectors", "zero-width", "bidi", "hidden-letter", "terminal-erase"}
+)
+"""Findings of what nobody sees, which no passage describes."""
+
+
+def _weighed(found: Iterable[Finding], passages: Passages) -> Iterator[Finding]:
+    """A passage that describes an attack is shown to the person, and stops nothing."""
+    for one in found:
+        if one.weight is Weight.STOP and one.rule not in _ABOUT_PASSAGES and not one.rule.startswith("hidden-"):
+            if passages.describes(one.line) or (one.rule in _code_rules() and passages.mentions(one.line)):
+                yield replace(one, weight=Weight.WARN)
+                continue
+        yield one
+
+
+@lru_cache(maxsize=1)
+def _code_rules() -> frozenset[str]:
+    """The rules that find commands, which a text may name without asking for them."""
+    return frozenset(
+        rule.id
+        for rule in _rules()
+        if rule.place in {"code", "all"} and not rule.id.startswith(("secret", "environment", "drop", "takes"))
+    )
+
+
+def _seen(some: Iterable[Seen], path: str, text: str, line_of: Callable[[int], int]) -> Iterator[Finding]:
+    lines = text.split("\n")
+    for one in islice(some, MAX_FINDINGS):
+        line = line_of(one.line)
+        excerpt = _excerpt(lines[line - 1][:MAX_LINE]) if line <= len(lines) else ""
+        yield Finding(one.rule, Weight.STOP if one.stops else Weight.WARN, one.says, path, line, excerpt)
 
 
 def _programs_of(path: str, text: str, *, is_text: bool) -> Iterator[Finding]:
     """What the programs in a file do with what they read: the file itself, its fenced blocks, its cells."""
-    lines = text.split("\n")
     for program in programs_in(path, text, is_text=is_text):
         if program.language == PYTHON:
-            seen = python_findings(program.text)
+            yield from _seen(python_findings(program.text), path, text, program.line)
         else:
             plain = spelled_out(program.text, program.language)
-            seen = flow_findings(plain, program.language)
+            yield from _seen(flow_findings(plain, program.language), path, text, program.line)
             yield from _spelled_in_pieces(path, program, plain)
-        for one in seen[:MAX_FINDINGS]:
-            line = program.line(one.line)
-            excerpt = _excerpt(lines[line - 1][:MAX_LINE]) if line <= len(lines) else ""
-            yield Finding(one.rule, Weight.STOP if one.stops else Weight.WARN, one.says, path, line, excerpt)
 
 
 def _spelled_in_pieces(path: str, program: Program, plain: str) -> Iterator[Finding]:
