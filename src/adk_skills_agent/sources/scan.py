@@ -139,7 +139,7 @@ def _is_told(one: Finding, tree: SkillTree) -> bool:
 _TEXT_SUFFIXES = (".md", ".mdx", ".txt", ".rst", ".html", ".markdown", ".adoc")
 _CODE = (
     "py sh bash zsh fish js mjs cjs ts mts tsx jsx rb pl ps1 bat cmd lua php r go rs java c json toml yaml yml cfg ini "
-    "service plist"
+    "service plist svg csv tsv conf"
 )
 _CODE_SUFFIXES = tuple(f".{suffix}" for suffix in _CODE.split())
 _MAGIC = (
@@ -151,7 +151,7 @@ _MAGIC = (
     (b"!<arch>", "a compiled library"),
     (b"\0asm", "a program for WebAssembly"),
 )
-_MEDIA = "png jpg jpeg gif svg webp ico pdf csv ttf otf woff woff2 mp3 mp4 wav zip docx xlsx pptx"
+_MEDIA = "png jpg jpeg gif webp ico pdf ttf otf woff woff2 mp3 mp4 wav zip docx xlsx pptx"
 _MEDIA_SUFFIXES = tuple(f".{suffix}" for suffix in _MEDIA.split())
 _PROGRAMS = (".bin", ".elf", ".com", ".so.1", ".appimage", ".run", ".out", ".lib", ".a", ".sys", ".msi")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2", ".7z", ".rar", ".whl", ".egg", ".jar", ".dmg")
@@ -197,7 +197,7 @@ def _scan_file(path: str, data: bytes) -> list[Finding]:
     if len(data) > MAX_SCANNED_BYTES:
         says = f"only the first {MAX_SCANNED_BYTES >> 20} MiB were looked at"
         found.append(Finding("not-read", Weight.WARN, says, path))
-    found += _by_rules(path, text, is_text=is_text or not is_code)
+    found += _by_rules(path, text, is_text=is_text, is_code=is_code)
     found += _programs_of(path, text, is_text=is_text)
     if is_text or not is_code:
         readable = _INVISIBLE.sub("", nfkc(text)) if not text.isascii() else text
@@ -307,12 +307,12 @@ _COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
 _JOINED = re.compile(r"\\\n[ \t]*")
 
 
-def _by_rules(path: str, text: str, *, is_text: bool) -> Iterator[Finding]:
+def _by_rules(path: str, text: str, *, is_text: bool, is_code: bool) -> Iterator[Finding]:
     readable = _INVISIBLE.sub("", nfkc(text)) if not text.isascii() else text
     found: dict[str, set[int]] = {}
     # The lines of a sentence are one text, however it is wrapped.
     for place, pieces in (
-        ("instructions", _paragraphs(readable) if is_text else _strings(readable)),
+        ("instructions", _strings(readable) if is_code and not is_text else _paragraphs(readable)),
         ("code", _code_lines(readable, is_text=is_text)),
         ("file", _programs(readable, is_text=is_text)),
     ):
@@ -323,7 +323,7 @@ def _by_rules(path: str, text: str, *, is_text: bool) -> Iterator[Finding]:
                     continue
                 if rule.place != place and not (rule.place == "all" and place in {"code", "instructions"}):
                     continue
-                if place == "instructions" and rule.place == "all" and not is_text:
+                if place == "instructions" and rule.place == "all" and is_code and not is_text:
                     continue  # the code lines have it
                 match = _unexcused(rule, joined)
                 if match is None:

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib import resources
-from itertools import islice
+from itertools import chain, islice
 
 from adk_skills_agent.sources.scan_python import DECODED, ENVIRON, FETCHED, KEY_FILES, KEYS, Seen, is_own_service
 
@@ -41,17 +41,10 @@ def family_of(path: str, text: str) -> str:
             return SHELL
         if re.search(r"node|deno|bun|ruby|perl|php|lua|pwsh", first):
             return BRACES
-    if name in {
-        "makefile",
-        "gnumakefile",
-        "justfile",
-        "dockerfile",
-        "containerfile",
-        "rakefile",
-        "gemfile",
-        "vagrantfile",
-    }:
-        return BRACES if name in {"rakefile", "gemfile", "vagrantfile"} else SHELL
+    if name in {"makefile", "gnumakefile", "justfile", "dockerfile", "containerfile", "procfile"}:
+        return SHELL
+    if name in {"rakefile", "gemfile", "vagrantfile", "jenkinsfile"}:
+        return BRACES
     if name.endswith((".mk", ".dockerfile")) or name.startswith("dockerfile."):
         return SHELL
     return _FAMILY_OF.get(name.rpartition(".")[2], "") if "." in name else ""
@@ -131,6 +124,9 @@ _FUNCTION = re.compile(r"\b(?:function|sub|def|func)\s+([A-Za-z_]\w{0,60})\s*(?:
 _PARAMETERS = re.compile(
     r"(?:\(([\w\s,$]{1,100})\)|\b(\w+))\s*=>|\bfunction\s*\w*\s*\(([\w\s,$]{1,100})\)|\|([\w\s,]{1,60})\|"
 )
+_EACH = re.compile(
+    r"\bfor(?:each)?\s*\(\s*(?:const|let|var)?\s*(\$?\w+|\[[^\]\n]{1,100}\]|\{[^}\n]{1,100}\})\s+(?:of|in)\s+"
+)
 _MARK = re.compile(r"[()\[\]{};\n]")
 
 
@@ -163,7 +159,8 @@ def _told(signs: set[str], sink: str, line: int, text: str) -> Iterator[Seen]:
 class _Carried:
     """The signs of names."""
 
-    def __init__(self, signs: dict[str, re.Pattern[str]]) -> None:
+    def __init__(self, signs: dict[str, re.Pattern[str]], *, members: bool) -> None:
+        self._members = members  # whether ``name.other`` is one part of what the name has
         self._patterns = signs
         self.names: dict[str, set[str]] = {}
 
@@ -172,9 +169,13 @@ class _Carried:
         found = {sign for sign, pattern in self._patterns.items() if pattern.search(piece)}
         if KEY_FILES.search(piece):
             found.add(KEYS)
-        for name in set(_NAME.findall(piece)) & self.names.keys():
+        for name in {name.lstrip("$") for name in _NAME.findall(piece)} & self.names.keys():
             signs = self.names[name]
-            if ENVIRON in signs and not re.search(rf"(?<![\w$.]){re.escape(name)}(?![\w$]|\s*[.\[:])", piece):
+            if (
+                self._members
+                and ENVIRON in signs
+                and not re.search(rf"(?<![\w.]){re.escape(name)}(?![\w$]|\s*[.\[:])", piece)
+            ):
                 signs = signs - {ENVIRON}  # one variable of it
             found |= signs
         return found
@@ -182,7 +183,7 @@ class _Carried:
     def give(self, name: str, signs: set[str]) -> None:
         """A name gets signs."""
         if signs and len(name) > 0:
-            self.names.setdefault(name.lstrip("@%"), set()).update(signs)
+            self.names.setdefault(name.lstrip("$@%"), set()).update(signs)
 
 
 def _region(text: str, start: int) -> str:
@@ -203,7 +204,7 @@ def _region(text: str, start: int) -> str:
 
 def _braces(text: str) -> Iterator[Seen]:
     signs, sinks, _ = _tables()
-    carried = _Carried(signs[BRACES])
+    carried = _Carried(signs[BRACES], members=True)
     given: list[tuple[list[str], str]] = []
     for match in islice(_GIVEN.finditer(text), _MOST_STATEMENTS):
         names = _NAME.findall(match[1] or match[2] or "")
@@ -213,7 +214,10 @@ def _braces(text: str) -> Iterator[Seen]:
         given.append((names[-1:] if match[1] else names, piece if not match[2] else f"{match[0]} {piece}"))
     for match in islice(_FUNCTION.finditer(text), _MOST_STATEMENTS):
         given.append(([match[1]], _region(text, match.end())))
-    for match in islice(signs[BRACES][FETCHED].finditer(text), _MOST_STATEMENTS):
+    for match in islice(_EACH.finditer(text), _MOST_STATEMENTS):
+        given.append((_NAME.findall(match[1]), _region(text, match.end())))
+    arrived = (pattern.finditer(text) for pattern in signs[BRACES].values())
+    for match in islice(chain.from_iterable(arrived), _MOST_STATEMENTS):
         piece = _region(text, match.start())
         names = [name for some in _PARAMETERS.findall(piece) for part in some for name in _NAME.findall(part)]
         given.append((names, piece))
@@ -261,7 +265,7 @@ _CHECKED = re.compile(r"\b(?:sha\d+sum|shasum|gpg\s+--verify|cosign|minisign|sha
 
 def _shell(text: str) -> Iterator[Seen]:
     signs, sinks, known = _tables()
-    carried = _Carried(signs[SHELL])
+    carried = _Carried(signs[SHELL], members=False)
     checked = bool(_CHECKED.search(text))
     statements = list(_statements(text))
     bodies: list[tuple[str, set[int]]] = _functions(statements)

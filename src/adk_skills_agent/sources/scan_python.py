@@ -17,7 +17,15 @@ _MOST_NODES = 60_000  # of one file; a larger one is read by the rules for text 
 
 _LONGEST = 4_096  # of a text that constants make
 
-DECODED, FETCHED, ENVIRON, KEYS, SPIED, STARTS = "decoded", "fetched", "environ", "keys", "spied", "starts"
+DECODED, FETCHED, ENVIRON, KEYS, SPIED, STARTS, HOME = (
+    "decoded",
+    "fetched",
+    "environ",
+    "keys",
+    "spied",
+    "starts",
+    "home",
+)
 
 
 def _words(text: str) -> frozenset[str]:
@@ -65,6 +73,11 @@ _SENDING_METHODS = _words(
     "post put patch request send sendall sendto sendmail send_message add_header putheader upload_file upload_fileobj "
     "put_object storbinary publish resolve gethostbyname urlopen send_bytes send_json send_str"
 )
+_CLIENTS = _words(
+    "boto3 botocore azure paramiko ftplib smtplib telegram telebot discord slack_sdk github dropbox minio pika kafka redis "
+    "pymongo psycopg2 aiohttp httpx requests websocket websockets socketio dns twilio sendgrid asyncssh fabric socket "
+    "pyrebase firebase_admin supabase zmq paho gspread notion_client urllib3 http tftpy scapy"
+)
 _SPIES = _words(
     "pynput.keyboard.Listener keyboard.on_press keyboard.hook keyboard.record keyboard.read_event PIL.ImageGrab.grab "
     "ImageGrab.grab pyautogui.screenshot mss.mss pyperclip.paste cv2.VideoCapture sounddevice.rec pyaudio.PyAudio "
@@ -72,6 +85,7 @@ _SPIES = _words(
     "win32crypt.CryptUnprotectData secretstorage.dbus_init getpass.getpass"
 )
 _SECRET_MODULES = _words("os subprocess builtins __builtins__ sys pty importlib posix nt ctypes types")
+_DELETES = _words("shutil.rmtree os.remove os.unlink os.rmdir")
 _HOOKS = _words("sys.meta_path sys.path_hooks")
 
 KEY_FILES = re.compile(
@@ -198,7 +212,9 @@ class _Program:
             if sum(map(len, self._signs.values())) == before:
                 break
         called = [(node, self.dotted(node.func) or "") for node in self.nodes if isinstance(node, ast.Call)]
-        network = any(name in _SENDERS or name in _SOCKETS or name in _FETCHERS for _, name in called)
+        network = any(name in _SENDERS or name in _SOCKETS or name in _FETCHERS for _, name in called) or any(
+            name.partition(".")[0] in _CLIENTS for name in self._names.values()
+        )
         for call, name in called:
             yield from self._runs(call, name)
             if network:
@@ -245,6 +261,10 @@ class _Program:
                     return None
                 parts.append(inner)
                 return ".".join(reversed(parts))
+            elif isinstance(node, ast.Subscript) and (table := self._table_of(node.value)) in _SECRET_MODULES:
+                parts.append(self.folded(node.slice) or "?")
+                parts.append(table or "")
+                return ".".join(reversed(parts))
             else:
                 return None
 
@@ -258,7 +278,9 @@ class _Program:
             return self.folded(call.args[0])
         if name in {"getattr", "builtins.getattr"} and len(call.args) >= 2:
             base, attribute = self.dotted(call.args[0]), self.folded(call.args[1])
-            return f"{base}.{attribute}" if base and attribute else None
+            if base and attribute:
+                return f"{base}.{attribute}"
+            return f"{base}.?" if base in _SECRET_MODULES else None
         return None
 
     def folded(self, node: ast.AST | None, depth: int = 0) -> str | None:
@@ -287,14 +309,31 @@ class _Program:
             base = self.folded(node.func.value, depth + 1)
             if base is None:
                 return None
-            if node.func.attr == "join" and len(node.args) == 1 and isinstance(node.args[0], ast.List | ast.Tuple):
-                items = [self.folded(item, depth + 1) for item in node.args[0].elts]
+            if (
+                node.func.attr == "join"
+                and len(node.args) == 1
+                and (elements := self._elements(node.args[0])) is not None
+            ):
+                items = [self.folded(item, depth + 1) for item in elements]
                 return base.join(item for item in items if item is not None)[:_LONGEST] if None not in items else None
             if node.func.attr in {"lower", "strip", "decode", "encode", "format"} and not node.args:
                 return base.lower() if node.func.attr == "lower" else base
             if node.func.attr == "replace" and len(node.args) == 2:
                 old, new = (self.folded(one, depth + 1) for one in node.args)
                 return base.replace(old, new)[:_LONGEST] if old and new is not None else None
+        return None
+
+    def _elements(self, node: ast.AST) -> list[ast.expr] | None:
+        """The elements of a list that is written out, also of ``map(chr, [...])`` and ``reversed(...)``."""
+        if isinstance(node, ast.List | ast.Tuple):
+            return node.elts
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+            inner = self._elements(node.args[-1])
+            if inner is not None and node.func.id == "reversed":
+                return inner[::-1]
+            if inner is not None and node.func.id == "map" and self.dotted(node.args[0]) == "chr":
+                numbers = [one.value for one in inner if isinstance(one, ast.Constant) and isinstance(one.value, int)]
+                return [ast.Constant(chr(number % 0x110000)) for number in numbers]
         return None
 
     # The signs of expressions.
@@ -350,6 +389,8 @@ class _Program:
                     waiting.extend(one.args)
                     continue
             waiting.extend(ast.iter_child_nodes(one))
+        if HOME in found and any(text.strip("~/") for text in texts):
+            found.discard(HOME)  # something in it
         if texts:
             texts.reverse()
             path = "/".join(text.strip("/") for text in texts)
@@ -372,6 +413,8 @@ class _Program:
             found.add(FETCHED)
         if name in _SPIES:
             found.add(SPIED)
+        if name in {"pathlib.Path.home", "os.path.expanduser"} and self._text_of(call) in {"", "~", "~/"}:
+            found.add(HOME)
         if isinstance(call.func, ast.Name):
             found |= self._signs.get((0, f"{call.func.id}()"), set())
         elif isinstance(call.func, ast.Attribute):
@@ -521,6 +564,8 @@ class _Program:
     def _hides(self, call: ast.Call) -> Iterator[Seen]:
         says = "hides what it calls"
         looked_up = call.func
+        if isinstance(looked_up, ast.Name) and self._names.get(looked_up.id, "").endswith(".?"):
+            yield Seen("obfuscated-call", True, says, call.lineno)
         if isinstance(looked_up, ast.Call) and isinstance(looked_up.func, ast.Name) and looked_up.func.id == "getattr":
             key = looked_up.args[1] if len(looked_up.args) > 1 else None
             base = self.dotted(looked_up.args[0]) if looked_up.args else None
@@ -609,6 +654,8 @@ class _Program:
                 if core and core in made:
                     says = "downloads a program, makes it executable and starts it"
                     yield Seen("fetched-program-runs", True, says, call.lineno)
+            if name in _DELETES and call.args and HOME in self.signs_of(call.args[0]):
+                yield Seen("destroys", True, "deletes what is in the home folder", call.lineno)
             if name.startswith(tuple(_HOOKS)) and name.endswith((".append", ".insert")):
                 says = "changes how Python finds modules" + (", and fetches" if fetches else "")
                 yield Seen("import-hook", bool(fetches), says, call.lineno)

@@ -55,12 +55,12 @@ _NOT = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(r"[.!?:;]\s|\n\n|\n[ \t]*(?:[-*+]|\d+[.)])\s|\|")
-_NEGATED_ITSELF = frozenset({"silence", "secrecy", "unasked", "unchecked", "authority"})
+_NEGATED_ITSELF = frozenset({"silence", "secrecy", "unsaid", "unasked", "unchecked", "authority"})
 """Words whose own sense is a negation."""
 _COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
 _UNSHOWN = re.compile(
     r"<(\w+)\b[^>]{0,200}(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*[01](?:px|pt|em)?\b|opacity\s*:\s*0\b"
-    r"|\bhidden\b|color\s*:\s*(?:white|#fff\w*|transparent))[^>]{0,200}>(.*?)</\1>|^\[(?:[^\]\n]{1,40})\]:\s*#\s*[(\"'](.*)$",
+    r"|\bhidden\b|color\s*:\s*(?:white|#fff\w*|transparent)|(?:left|top|text-indent)\s*:\s*-\d{3,}|(?:height|width)\s*:\s*0|clip(?:-path)?\s*:)[^>]{0,200}>(.*?)</\1>|^\[(?:[^\]\n]{1,40})\]:\s*#\s*[(\"'](.*)$",
     re.DOTALL | re.IGNORECASE | re.MULTILINE,
 )
 
