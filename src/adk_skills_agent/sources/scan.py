@@ -18,7 +18,7 @@ from typing import Any
 
 from adk_skills_agent.format.models import nfkc
 from adk_skills_agent.sources.scan_flow import family_of, flow_findings, spelled_out
-from adk_skills_agent.sources.scan_programs import PYTHON, Program, programs_in
+from adk_skills_agent.sources.scan_programs import PYTHON, Program, comments, fenced_blocks, programs_in
 from adk_skills_agent.sources.scan_python import Seen, python_findings
 from adk_skills_agent.sources.scan_words import Passages, word_findings
 from adk_skills_agent.sources.tree import SkillTree
@@ -115,8 +115,9 @@ def scan_tree(tree: SkillTree) -> list[Finding]:
 
 
 _TOLD_PURPOSE = re.compile(
-    r"\.(?:bash|zsh)rc\b|\.profile\b|\bdotfiles?\b|\bshell (?:config\w*|set-?up|profile|start-?up)|\bcron(?:tab|s| jobs?)?\b"
-    r"|\bsystemd\b|\blaunchd\b|\b(?:at|on) (?:boot|login|start-?up)\b|\bgit hooks?\b|\bscheduled (?:tasks?|jobs?)\b",
+    r"\.(?:bash|zsh)rc\b|\.profile\b|\bdotfiles?\b|\bshell (?:config\w*|set-?up|profile|start-?up)|\bgit hooks?\b"
+    r"|\bcron(?:tab|s| jobs?)?\b|\bsystemd\b|\blaunchd\b|\b(?:at|on) (?:boot|login|start-?up)\b"
+    r"|\bscheduled (?:tasks?|jobs?)\b",
     re.IGNORECASE,
 )
 _BEYOND_PURPOSE = re.compile(
@@ -206,19 +207,18 @@ def _scan_file(path: str, data: bytes) -> list[Finding]:
     return list({(one.rule, one.line): one for one in reversed(found)}.values())
 
 
-_ABOUT_PASSAGES = frozenset(
-    {"hidden-tags", "hidden-selectors", "zero-width", "bidi", "hidden-letter", "terminal-erase"}
-)
-"""Findings of what nobody sees, which no passage describes."""
+_UNSEEN = frozenset({"zero-width", "bidi", "terminal-erase", "invisible-text"})
+"""Findings of what nobody sees, besides ``hidden-...``: no passage describes that."""
 
 
 def _weighed(found: Iterable[Finding], passages: Passages) -> Iterator[Finding]:
     """A passage that describes an attack is shown to the person, and stops nothing."""
     for one in found:
-        if one.weight is Weight.STOP and one.rule not in _ABOUT_PASSAGES and not one.rule.startswith("hidden-"):
-            if passages.describes(one.line) or (one.rule in _code_rules() and passages.mentions(one.line)):
-                yield replace(one, weight=Weight.WARN)
-                continue
+        hidden = one.rule in _UNSEEN or one.rule.startswith("hidden-")
+        named = one.rule in _code_rules() and passages.mentions(one.line)
+        if one.weight is Weight.STOP and not hidden and (named or passages.describes(one.line)):
+            yield replace(one, weight=Weight.WARN)
+            continue
         yield one
 
 
@@ -301,10 +301,7 @@ def _hidden(path: str, text: str) -> Iterator[Finding]:
 
 # What is written plainly.
 
-_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _INVISIBLE = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff\u00ad\U000e0000-\U000e007f\ufe00-\ufe0f]")
-_COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
-_JOINED = re.compile(r"\\\n[ \t]*")
 
 
 def _by_rules(path: str, text: str, *, is_text: bool, is_code: bool) -> Iterator[Finding]:
@@ -383,16 +380,16 @@ def _programs(text: str, *, is_text: bool) -> Iterator[tuple[int, str]]:
     if not is_text:
         yield 1, text
         return
-    for block in _FENCE.finditer(text):
-        yield text.count("\n", 0, block.start(2)) + 1, block[2]
+    for _, block, first in fenced_blocks(text):
+        yield first, block
 
 
 def _code_lines(text: str, *, is_text: bool) -> Iterator[tuple[int, str]]:
     if is_text:
         for start, block in _programs(text, is_text=True):
             yield from _numbered(block, start)
-        for comment in _COMMENT.finditer(text):
-            yield from _numbered(comment[1], text.count("\n", 0, comment.start(1)) + 1)
+        for start, end in comments(text):
+            yield from _numbered(text[start:end], text.count("\n", 0, start) + 1)
         for number, line in enumerate(text.split("\n"), 1):
             for span in re.findall(r"`([^`\n]{8,})`", line):
                 yield number, span[:MAX_LINE]

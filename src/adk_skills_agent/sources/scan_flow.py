@@ -18,14 +18,15 @@ from adk_skills_agent.sources.scan_python import DECODED, ENVIRON, FETCHED, KEY_
 
 _LONGEST_REGION = 1_500
 _LONGEST_LINE = 4_000
-_MOST_CODE = 256 << 10  # of one file; what is behind it is seen by the rules for lines alone
+_MOST_CODE = 256 << 10  # of one file; a larger one is seen by the rules alone
 _MOST_STATEMENTS = 2_000  # of one file that are followed
 _ROUNDS = 3
 
 SHELL, BRACES = "shell", "braces"
 _FAMILIES = {
     SHELL: "sh bash zsh fish ksh command bats service cron",
-    BRACES: "js mjs cjs ts mts cts tsx jsx ps1 psm1 rb pl pm php lua go java kt rs cs groovy vbs wsf html htm vue svelte",
+    BRACES: "js mjs cjs ts mts cts tsx jsx ps1 psm1 rb pl pm php lua go java kt rs cs groovy vbs wsf html htm "
+    "vue svelte",
 }
 _FAMILY_OF = {ending: family for family, endings in _FAMILIES.items() for ending in endings.split()}
 _FENCE_NAMES = {"javascript": BRACES, "typescript": BRACES, "powershell": BRACES, "ruby": BRACES, "perl": BRACES}
@@ -73,7 +74,7 @@ def _tables() -> tuple[dict[str, dict[str, re.Pattern[str]]], dict[str, dict[str
 _PIECES = re.compile(r"""(["'])([^"'\n\\]{0,120})\1\s{0,4}\+\s{0,4}(["'])([^"'\n\\]{0,120})\3""")
 _JOINED = re.compile(r"""\[((?:\s{0,4}["'][^"'\n]{0,40}["']\s{0,4},?){2,60})\]\.join\(\s{0,4}(?:''|""|``)\s{0,4}\)""")
 _JOINED_PS = re.compile(
-    r"""\[string\]::Join\(\s*(?:''|"")\s*,((?:\s{0,4}["'][^"'\n]{0,40}["']\s{0,4},?){2,60})\)""", re.I
+    r"""\[string\]::Join\(\s*(?:''|"")\s*,((?:\s{0,4}["'][^"'\n]{0,40}["']\s{0,4},?){2,60})\)""", re.IGNORECASE
 )
 _QUOTED = re.compile(r"""["']([^"'\n]{0,40})["']""")
 _ASSIGNED = re.compile(
@@ -118,7 +119,8 @@ def spelled_out(text: str, family: str) -> str:
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 _GIVEN = re.compile(
     r"(?:^|[\s;{(,])(?:(?:const|let|var|my|our|local|final|auto|function|def|sub|async)\s+)?"
-    r"(?:([$@%]?[A-Za-z_][\w$.]{0,60})|[\[{]([^\]}\n]{1,200})[\]}])\s*(?::[^=\n,;(){}]{1,60})?(?:\+|\.|\|\||\?\?|:)?=(?![=~>])\s*"
+    r"(?:([$@%]?[A-Za-z_][\w$.]{0,60})|[\[{]([^\]}\n]{1,200})[\]}])\s*(?::[^=\n,;(){}]{1,60})?"
+    r"(?:\+|\.|\|\||\?\?|:)?=(?![=~>])\s*"
 )
 _FUNCTION = re.compile(r"\b(?:function|sub|def|func)\s+([A-Za-z_]\w{0,60})\s*(?:\([^)\n]{0,200}\)|(?=\{|\n))")
 _PARAMETERS = re.compile(
@@ -132,8 +134,9 @@ _MARK = re.compile(r"[()\[\]{};\n]")
 
 def flow_findings(text: str, family: str) -> list[Seen]:
     """The signs that arrive where they must not, in a text whose pieces :func:`spelled_out` has joined."""
-    text = text[:_MOST_CODE]
-    if family == SHELL:
+    if len(text) > _MOST_CODE:
+        found = []  # many programs in one, in which a name means many things
+    elif family == SHELL:
         found = list(_shell(text))
     elif max(map(len, text.split("\n"))) > 5 * _LONGEST_LINE:
         found = []  # minified: every name has one letter, and every one would carry everything
@@ -212,10 +215,9 @@ def _braces(text: str) -> Iterator[Seen]:
         if match[2] and re.match(r"process\.env\s*$", piece):
             continue  # takes single variables
         given.append((names[-1:] if match[1] else names, piece if not match[2] else f"{match[0]} {piece}"))
-    for match in islice(_FUNCTION.finditer(text), _MOST_STATEMENTS):
-        given.append(([match[1]], _region(text, match.end())))
-    for match in islice(_EACH.finditer(text), _MOST_STATEMENTS):
-        given.append((_NAME.findall(match[1]), _region(text, match.end())))
+    for pattern in (_FUNCTION, _EACH):
+        found = islice(pattern.finditer(text), _MOST_STATEMENTS)
+        given += [(_NAME.findall(match[1]), _region(text, match.end())) for match in found]
     arrived = (pattern.finditer(text) for pattern in signs[BRACES].values())
     for match in islice(chain.from_iterable(arrived), _MOST_STATEMENTS):
         piece = _region(text, match.start())
@@ -250,14 +252,17 @@ _KEPT = re.compile(
 """Words that name a file of keys and send it nowhere."""
 _FILE = r"[\"']?([\w./~$@{}%:-]{2,200})"
 _INTO = re.compile(
-    rf"(?:\s(?:-o|-O|--output|--output-document|-out|-C|-cf|-czf|czf|cf|-f|-acf|-cJf|-r|-qr)[= ]\s*|>>?\s*|\btee\s+(?:-a\s+)?){_FILE}"
+    r"(?:\s(?:-o|-O|--output|--output-document|-out|-C|-cf|-czf|czf|cf|-f|-acf|-cJf|-r|-qr)[= ]\s*|>>?\s*"
+    rf"|\btee\s+(?:-a\s+)?){_FILE}"
 )
 _NAMED = re.compile(r"\s-\w*O\w*\s.*?https?://\S*/([\w.-]{2,100})")
 _SET = re.compile(
-    r"(?:^|[\s;&|(])(?:local |export |readonly )?(\w{1,60})\+?=(?=\S)|\bread\s+(?:-\w+\s+)*(\w{1,60})|\bfor\s+(\w{1,60})\s+in\b"
+    r"(?:^|[\s;&|(])(?:local |export |readonly )?(\w{1,60})\+?=(?=\S)|\bread\s+(?:-\w+\s+)*(\w{1,60})"
+    r"|\bfor\s+(\w{1,60})\s+in\b"
 )
 _STARTED = re.compile(
-    rf"(?:^|[;&|({{]|&&|\bthen|\bdo|\belse)\s*(?:(?:sudo|nohup|setsid|exec|env|command|RUN|@)\s+(?:-\w+\s+)*)*(?:(?:ba|z|da)?sh\s+|python3?\s+|node\s+|perl\s+|ruby\s+|source\s+|\.\s+)?{_FILE}"
+    r"(?:^|[;&|({]|&&|\bthen|\bdo|\belse)\s*(?:(?:sudo|nohup|setsid|exec|env|command|RUN|@)\s+(?:-\w+\s+)*)*"
+    rf"(?:(?:ba|z|da)?sh\s+|python3?\s+|node\s+|perl\s+|ruby\s+|source\s+|\.\s+)?{_FILE}"
 )
 _WORD = re.compile(r"[\w./~@{}%:-]{2,200}")
 _CHECKED = re.compile(r"\b(?:sha\d+sum|shasum|gpg\s+--verify|cosign|minisign|sha256|md5sum|checksum)\b", re.IGNORECASE)

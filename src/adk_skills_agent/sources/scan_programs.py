@@ -46,17 +46,39 @@ def programs_in(path: str, text: str, *, is_text: bool) -> list[Program]:
     return [program for program, _ in zip(found, range(_MOST), strict=False)]
 
 
-_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"[ \t]*(```+|~~~+)[ \t]*(\w*)")
+
+
+def fenced_blocks(text: str) -> Iterator[tuple[str, str, int]]:
+    """The language, the text and the first line of each block between ticks; one that is not closed is none."""
+    lines = text.split("\n")
+    fence, language, start = "", "", 0
+    for number, line in enumerate(lines):
+        mark = _FENCE.match(line)
+        if mark is None:
+            continue
+        if not fence:
+            fence, language, start = mark[1], mark[2].lower(), number + 1
+        elif line.strip() == fence:
+            yield language, "\n".join(lines[start:number]), start + 1
+            fence = ""
+
+
+def comments(text: str) -> Iterator[tuple[int, int]]:
+    """Where each HTML comment begins and ends, without its marks."""
+    at = text.find("<!--")
+    while at >= 0 and (end := text.find("-->", at + 4)) >= 0:
+        yield at + 4, end
+        at = text.find("<!--", end)
 
 
 def _fenced(text: str) -> Iterator[Program]:
-    for block in _FENCE.finditer(text):
-        language = block[2].lower()
+    for language, block, first in fenced_blocks(text):
         family = PYTHON if language in {"python", "py", "python3"} else family_of_fence(language)
         if family:
-            lines = block[3].split("\n")
+            lines = block.split("\n")
             indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
-            yield Program(family, "\n".join(line[indent:] for line in lines), text.count("\n", 0, block.start(3)) + 1)
+            yield Program(family, "\n".join(line[indent:] for line in lines), first)
 
 
 _INLINE = re.compile(

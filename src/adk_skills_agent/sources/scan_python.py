@@ -74,9 +74,9 @@ _SENDING_METHODS = _words(
     "put_object storbinary publish resolve gethostbyname urlopen send_bytes send_json send_str"
 )
 _CLIENTS = _words(
-    "boto3 botocore azure paramiko ftplib smtplib telegram telebot discord slack_sdk github dropbox minio pika kafka redis "
-    "pymongo psycopg2 aiohttp httpx requests websocket websockets socketio dns twilio sendgrid asyncssh fabric socket "
-    "pyrebase firebase_admin supabase zmq paho gspread notion_client urllib3 http tftpy scapy"
+    "boto3 botocore azure paramiko ftplib smtplib telegram telebot discord slack_sdk github dropbox minio pika kafka"
+    " redis pymongo psycopg2 aiohttp httpx requests websocket websockets socketio dns twilio sendgrid asyncssh fabric"
+    " pyrebase firebase_admin supabase zmq paho gspread notion_client urllib3 http tftpy scapy socket"
 )
 _SPIES = _words(
     "pynput.keyboard.Listener keyboard.on_press keyboard.hook keyboard.record keyboard.read_event PIL.ImageGrab.grab "
@@ -110,7 +110,7 @@ _STARTS = re.compile(
     r"|\.claude/(?:settings|CLAUDE|hooks)|\.codex/(?:config|AGENTS)|\.gemini/(?:settings|GEMINI)|\.cursor/(?:mcp|hooks)",
     re.IGNORECASE,
 )
-_GRAVE_STARTS = re.compile(
+_GRAVE = re.compile(
     r"authorized_keys|ld\.so\.preload|sudoers|(?:site|user)customize|\.pth$|LaunchDaemons", re.MULTILINE
 )
 _RUNS_TEXT = _words("exec eval builtins.exec builtins.eval __builtins__.exec __builtins__.eval types.FunctionType")
@@ -625,7 +625,7 @@ class _Program:
             target = call.func.value if mode and set(mode) <= set("wax+bt") and set(mode) & set("wax") else None
         if target is not None and STARTS in self.signs_of(target):
             text = self._texts
-            stops = bool(_GRAVE_STARTS.search(text) or re.search(r"\b(?:curl|wget|base64)\b|/dev/tcp|https?://", text))
+            stops = bool(_GRAVE.search(text) or re.search(r"\b(?:curl|wget|base64)\b|/dev/tcp|https?://", text))
             yield Seen("writes-start-file", stops, "writes a file that is run at a login or a start", call.lineno)
 
     def _word(self, call: ast.Call, name: str) -> str | None:

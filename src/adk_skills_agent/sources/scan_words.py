@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
+from adk_skills_agent.sources.scan_programs import comments
 from adk_skills_agent.sources.scan_python import Seen
 
 _MOST_MATCHES = 500  # of one word in a file
@@ -57,11 +58,12 @@ _NOT = re.compile(
 _SENTENCE = re.compile(r"[.!?:;]\s|\n\n|\n[ \t]*(?:[-*+]|\d+[.)])\s|\|")
 _NEGATED_ITSELF = frozenset({"silence", "secrecy", "unsaid", "unasked", "unchecked", "authority"})
 """Words whose own sense is a negation."""
-_COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
 _UNSHOWN = re.compile(
-    r"<(\w+)\b[^>]{0,200}(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*[01](?:px|pt|em)?\b|opacity\s*:\s*0\b"
-    r"|\bhidden\b|color\s*:\s*(?:white|#fff\w*|transparent)|(?:left|top|text-indent)\s*:\s*-\d{3,}|(?:height|width)\s*:\s*0|clip(?:-path)?\s*:)[^>]{0,200}>(.*?)</\1>|^\[(?:[^\]\n]{1,40})\]:\s*#\s*[(\"'](.*)$",
-    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+    r"<(\w+)\b[^>]{0,200}(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*[01](?:px|pt|em)?\b"
+    r"|\bhidden\b|opacity\s*:\s*0\b|color\s*:\s*(?:white|#fff\w*|transparent)"
+    r"|(?:left|top|text-indent)\s*:\s*-\d{3,}|(?:height|width)\s*:\s*0|clip(?:-path)?\s*:)"
+    r"[^>]{0,200}>(.{0,2000}?)</\1>|^\[(?:[^\]\n]{1,40})\]:\s*#\s*[(\"'](.{0,2000})",
+    re.IGNORECASE | re.MULTILINE | re.DOTALL,
 )
 
 
@@ -72,7 +74,7 @@ def word_findings(text: str) -> list[Seen]:
     breaks = [found.end() for found in _SENTENCE.finditer(text)]
     flat = re.sub(r"\n(?!\s*\n)", " ", text)
     places = {name: _places(name, pattern, flat, breaks) for name, pattern in words.items()}
-    unseen = [found.span() for pattern in (_COMMENT, _UNSHOWN) for found in pattern.finditer(text)]
+    unseen = [*comments(text), *(found.span() for found in _UNSHOWN.finditer(text))]
     found: list[Seen] = []
     lines = [match.start() for match in re.finditer("\n", text)]
     for one in together:
@@ -130,9 +132,10 @@ def _nearest(places: list[int], at: int, low: int, high: int) -> int | None:
 
 _HEADING = re.compile(r"^ {0,3}(#{1,6})\s+(.*)")
 _DESCRIBING = re.compile(
-    r"\b(?:(?:patterns?|things|what) to (?:report|flag|avoid|detect|look)|red flags?|look for|detect\w*|bad|anti-?patterns?"
-    r"|attacks?|threats?|droppers?|indicators?|never|avoid|do not|don'ts?|unsafe|vulnerab\w+|suspicious|signs? of|malicious"
-    r"|dangers?|dangerous|injections?|forbidden|prohibited|blocked|wrong|insecure|exploit\w*|payloads?|malware)\b|❌|✗|🚫",
+    r"\b(?:(?:patterns?|things|what) to (?:report|flag|avoid|detect|look)|red flags?|look for|detect\w*|bad|unsafe"
+    r"|anti-?patterns?|attacks?|threats?|droppers?|indicators?|never|avoid|do not|don'ts?|vulnerab\w+|suspicious"
+    r"|signs? of|malicious|dangers?|dangerous|injections?|forbidden|prohibited|blocked|wrong|insecure|exploit\w*"
+    r"|payloads?|malware)\b|❌|✗|🚫",
     re.IGNORECASE,
 )
 _WARNS = r"(?:bad|wrong|unsafe|avoid|never|don't|do not|vulnerable|insecure|malicious|dangerous|incorrect)"
@@ -141,8 +144,9 @@ _LABEL = re.compile(
     rf"[\s>*_#|-]*(?:❌|✗|🚫|\*{{0,2}}{_WARNS}\b[*\s]{{0,4}}(?:\w+[*\s]{{0,3}}){{0,2}}[:|](?!/))", re.IGNORECASE
 )
 _ORDERS = re.compile(
-    r"\b(?:run|execute|start|launch|call|invoke|paste|type|enter|install|apply|first|must|always|begin|then|use|add|do|issue"
-    r"|via|set up|setup|bootstrap|open|source|load|refresh|update|fetch|get|send|step|read|post|write|copy|save|put|append|upload|register|then|now)\b",
+    r"\b(?:run|execute|start|launch|call|invoke|paste|type|enter|install|apply|first|must|always|begin|then|now"
+    r"|use|add|do|issue|via|set up|setup|bootstrap|open|source|load|refresh|update|fetch|get|send|step|read|post"
+    r"|write|copy|save|put|append|upload|register)\b",
     re.IGNORECASE,
 )
 
