@@ -14,7 +14,16 @@ from functools import lru_cache
 from importlib import resources
 from itertools import chain, islice
 
-from adk_skills_agent.sources.scan_python import DECODED, ENVIRON, FETCHED, KEY_FILES, KEYS, Seen, is_own_service
+from adk_skills_agent.sources.scan_python import (
+    DECODED,
+    ENVIRON,
+    FETCHED,
+    KEY_FILES,
+    KEYS,
+    STARTS,
+    Seen,
+    is_own_service,
+)
 
 _LONGEST_REGION = 1_500
 _LONGEST_LINE = 4_000
@@ -149,6 +158,7 @@ _MEANING = {
     (DECODED, "run"): ("decoded-code-runs", "runs code that it decodes"),
     (FETCHED, "run"): ("fetched-code-runs", "runs code that it fetches"),
     (ENVIRON, "send"): ("environment-sent", "sends the environment, where keys are"),
+    (STARTS, "write"): ("writes-start-file", "writes a file that is run at a login or a start"),
     (KEYS, "send"): ("secrets-sent-by-a-program", "sends what it reads from a file of keys, passwords or cookies"),
 }
 

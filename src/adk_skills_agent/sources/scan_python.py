@@ -117,7 +117,7 @@ _RUNS_TEXT = _words("exec eval builtins.exec builtins.eval __builtins__.exec __b
 _DANGEROUS = _words(
     "exec eval compile system popen Popen run call check_output getoutput spawn execv execvp __import__"
 )
-_FILLERS = _words("append extend add update write insert writestr put")
+_FILLERS = _words("append extend add update write insert writestr put write_bytes write_text")
 _SENDING_PROGRAM = re.compile(
     r"^\s*(?:\S*/)?(?:ba|z)?(?:sh -l?c )?"
     r"(?:curl|wget|nc|ncat|scp|rsync|rclone|ftp|sftp|dig|nslookup|aws s3|gsutil|mail|sendmail|telnet)\b"
@@ -353,6 +353,7 @@ class _Program:
                     found.add(ENVIRON)
             elif isinstance(one, ast.Constant) and isinstance(one.value, str):
                 texts.append(one.value)
+                found |= self._signs.get((0, f"file {one.value}"), set())
             elif isinstance(one, ast.Attribute):
                 if self.dotted(one) in {"os.environ", "os.environb"}:
                     found.add(ENVIRON)
@@ -457,6 +458,7 @@ class _Program:
                 self._give(node.target, self.signs_of(node.iter))
             elif isinstance(node, ast.withitem) and node.optional_vars is not None:
                 self._give(node.optional_vars, self.signs_of(node.context_expr))
+                self._give_file(node.context_expr, self.signs_of(node.optional_vars))
             elif isinstance(node, ast.Return | ast.Yield | ast.YieldFrom):
                 inside = self._scope[id(node)]
                 self._add(0, f"{self._name_of_scope.get(inside, '')}()", self.signs_of(node.value))
@@ -473,13 +475,27 @@ class _Program:
         if isinstance(function, ast.Attribute):
             name = function.attr
             if name in _FILLERS:
-                self._give(function.value, set[str]().union(*map(self.signs_of, call.args)) - {STARTS})
+                signs = set[str]().union(*map(self.signs_of, call.args)) - {STARTS}
+                self._give(function.value, signs)
+                self._give_file(function.value, signs)
+        if self.dotted(function) in {"urllib.request.urlretrieve", "wget.download"} and len(call.args) > 1:
+            self._give_path(call.args[1], {FETCHED})
         elif isinstance(function, ast.Name):
             name = function.id
         if name in self._functions:
             inner, parameters = self._functions[name]
             for parameter, argument in zip(parameters, call.args, strict=False):
                 self._add(inner, parameter, self.signs_of(argument))
+
+    def _give_file(self, opened: ast.AST, signs: set[str]) -> None:
+        """``open(path, "wb")`` that is written to gives its path what was written."""
+        if isinstance(opened, ast.Call) and opened.args and self.dotted(opened.func) in {"open", "io.open"}:
+            self._give_path(opened.args[0], signs & {DECODED, FETCHED})
+
+    def _give_path(self, path: ast.AST, signs: set[str]) -> None:
+        self._give(path, signs)
+        if isinstance(path, ast.Constant) and isinstance(path.value, str):
+            self._add(0, f"file {path.value}", signs)
 
     def _give(self, target: ast.AST, signs: set[str]) -> None:
         if not signs:
@@ -656,6 +672,10 @@ class _Program:
                     yield Seen("fetched-program-runs", True, says, call.lineno)
             if name in _DELETES and call.args and HOME in self.signs_of(call.args[0]):
                 yield Seen("destroys", True, "deletes what is in the home folder", call.lineno)
+            if name in {"sys.path.insert", "sys.path.append"} and FETCHED in self.signs_of(
+                call.args[-1] if call.args else None
+            ):
+                yield Seen("fetched-code-runs", True, "has Python import what it fetches", call.lineno)
             if name.startswith(tuple(_HOOKS)) and name.endswith((".append", ".insert")):
                 says = "changes how Python finds modules" + (", and fetches" if fetches else "")
                 yield Seen("import-hook", bool(fetches), says, call.lineno)
