@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from planted_attacks import ATTACKS, SECOND_ATTACKS
 from planted_attacks_blind import BLIND_ATTACKS, LOOKALIKES
-from planted_attacks_variants import VARIANTS
+from planted_attacks_variants import HARD_VARIANTS, VARIANTS
 from repositories import Run, skill_text
 
 from adk_skills_agent.errors import SourceError
@@ -105,6 +105,13 @@ def test_of_the_rule_writers_variants_all_are_found_and_five_in_six_are_stopped(
     trees = [with_file(path, text) for path, text in VARIANTS]
     assert all(any(one.weight is not Weight.NOTE for one in scan_tree(tree)) for tree in trees)
     assert sum(map(stopped, trees)) >= len(VARIANTS) * 5 / 6
+
+
+def test_of_variants_meant_to_be_hard_nine_in_ten_are_found_and_three_in_four_are_stopped():
+    trees = [with_file(path, text) for path, text in HARD_VARIANTS]
+    found = [tree for tree in trees if any(one.weight is not Weight.NOTE for one in scan_tree(tree))]
+    assert len(found) >= 0.9 * len(trees)
+    assert sum(map(stopped, trees)) >= 0.75 * len(trees)
 
 
 # What a program reads, followed to where it runs or leaves.
