@@ -84,22 +84,26 @@ def parsed_python(text: str | bytes) -> ast.Module:
         raise ValueError("it is nested too deeply") from error
 
 
+def tolerant_tree(text: str) -> ast.Module:
+    """Parse Python code of a stranger as :func:`parsed_python` does, without warnings, and none that takes long."""
+    if text.count("{") > _MOST_BRACES or _LONG_DOTTED.search(text):
+        raise ValueError("it is too intricate")
+    # Python warns of '\d' in a string while it parses, and a warning may be an error where the agent runs.
+    return parsed_python(_ODD_ESCAPE.sub(lambda found: found[0] if found[1] else "\\\\", text))
+
+
 def python_code(code: SkillText, bundled: Collection[str], findings: Findings, *, strict: bool = True) -> None:
     """Read what Python code needs.
 
     ``bundled`` are the names of modules that the skill has itself. With ``strict``, code that is no Python is worth a
     diagnostic.
     """
-    # Python warns of '\d' in a string while it parses, and a warning may be an error where the agent runs.
     findings.uses.setdefault(code.path, set())
-    text = _ODD_ESCAPE.sub(lambda found: found[0] if found[1] else "\\\\", code.text)
     try:
-        if text.count("{") > _MOST_BRACES or _LONG_DOTTED.search(text):
-            raise ValueError("it is too intricate")
-        findings.parsed += len(text)
+        findings.parsed += len(code.text)
         if findings.parsed > _MAX_PARSED_TOGETHER:
             raise ValueError(f"the skill has more than {_MAX_PARSED_TOGETHER >> 20} MiB of Python")
-        tree = parsed_python(text)
+        tree = tolerant_tree(code.text)
     except (SyntaxError, ValueError) as error:
         if strict:
             line = error.lineno if isinstance(error, SyntaxError) and error.lineno else 1

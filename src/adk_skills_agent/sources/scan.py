@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from importlib import resources
+from itertools import islice
 from typing import Any
 
 from adk_skills_agent.format.models import nfkc
+from adk_skills_agent.sources.scan_flow import family_of, flow_findings, spelled_out
+from adk_skills_agent.sources.scan_programs import PYTHON, Program, comments, fenced_blocks, programs_in
+from adk_skills_agent.sources.scan_python import Seen, python_findings
+from adk_skills_agent.sources.scan_words import Passages, word_findings
 from adk_skills_agent.sources.tree import SkillTree
 
 MAX_SCANNED_BYTES = 2 << 20
@@ -73,11 +78,13 @@ class _Rule:
     pattern: re.Pattern[str]
     also: tuple[re.Pattern[str], ...]
     unless: re.Pattern[str] | None
+    files: re.Pattern[str] | None  # the only names of files that it is for
 
 
 @lru_cache(maxsize=1)
 def _rules() -> tuple[_Rule, ...]:
     text = resources.files("adk_skills_agent.sources").joinpath("scan_rules.toml").read_text("utf-8")
+    data = tomllib.loads(text)
     return tuple(
         _Rule(
             one["id"],
@@ -86,9 +93,12 @@ def _rules() -> tuple[_Rule, ...]:
             one["says"],
             re.compile(one["pattern"], re.IGNORECASE | re.MULTILINE),
             tuple(re.compile(other, re.IGNORECASE | re.MULTILINE) for other in one.get("also", ())),
-            re.compile(one["unless"], re.IGNORECASE) if "unless" in one else None,
+            re.compile(one["unless"].replace("{known_hosts}", data["known_hosts"]), re.IGNORECASE)
+            if "unless" in one
+            else None,
+            re.compile(one["files"], re.IGNORECASE) if "files" in one else None,
         )
-        for one in tomllib.loads(text)["rule"]
+        for one in data["rule"]
     )
 
 
@@ -97,14 +107,40 @@ def scan_tree(tree: SkillTree) -> list[Finding]:
     found: list[Finding] = []
     for path, file in tree.files.items():
         found += _scan_file(path, file.data)
+    told = _TOLD_PURPOSE.search(_description(tree))
+    if told is not None:
+        found = [replace(one, weight=Weight.WARN) if _is_told(one, tree) else one for one in found]
     found.sort(key=lambda one: (_ORDER[one.weight], one.file, one.line))
     return found[:MAX_FINDINGS]
+
+
+_TOLD_PURPOSE = re.compile(
+    r"\.(?:bash|zsh)rc\b|\.profile\b|\bdotfiles?\b|\bshell (?:config\w*|set-?up|profile|start-?up)|\bgit hooks?\b"
+    r"|\bcron(?:tab|s| jobs?)?\b|\bsystemd\b|\blaunchd\b|\b(?:at|on) (?:boot|login|start-?up)\b"
+    r"|\bscheduled (?:tasks?|jobs?)\b",
+    re.IGNORECASE,
+)
+_BEYOND_PURPOSE = re.compile(
+    rb"\b(?:curl|wget|nc|ncat|base64|xxd|eval)\b|/dev/tcp|urlopen|requests\.|fetch\(|authorized_keys|ld\.so\.preload",
+    re.IGNORECASE,
+)
+
+
+def _description(tree: SkillTree) -> str:
+    """What the skill says it is for, before it is activated."""
+    head = tree.files[tree.skill_file].data[:8192].decode("utf-8", "replace")
+    return head.split("\n---", 1)[0]
+
+
+def _is_told(one: Finding, tree: SkillTree) -> bool:
+    """Whether a start file is written by a skill that says in its description that this is what it does."""
+    return one.rule == "writes-start-file" and not _BEYOND_PURPOSE.search(tree.files[one.file].data)
 
 
 _TEXT_SUFFIXES = (".md", ".mdx", ".txt", ".rst", ".html", ".markdown", ".adoc")
 _CODE = (
     "py sh bash zsh fish js mjs cjs ts mts tsx jsx rb pl ps1 bat cmd lua php r go rs java c json toml yaml yml cfg ini "
-    "service plist"
+    "service plist svg csv tsv conf"
 )
 _CODE_SUFFIXES = tuple(f".{suffix}" for suffix in _CODE.split())
 _MAGIC = (
@@ -116,10 +152,13 @@ _MAGIC = (
     (b"!<arch>", "a compiled library"),
     (b"\0asm", "a program for WebAssembly"),
 )
-_MEDIA = "png jpg jpeg gif svg webp ico pdf csv ttf otf woff woff2 mp3 mp4 wav zip docx xlsx pptx"
-_SHOWN_AS = (*_TEXT_SUFFIXES, *_CODE_SUFFIXES, *(f".{suffix}" for suffix in _MEDIA.split()))
+_MEDIA = "png jpg jpeg gif webp ico pdf ttf otf woff woff2 mp3 mp4 wav zip docx xlsx pptx"
+_MEDIA_SUFFIXES = tuple(f".{suffix}" for suffix in _MEDIA.split())
+_PROGRAMS = (".bin", ".elf", ".com", ".so.1", ".appimage", ".run", ".out", ".lib", ".a", ".sys", ".msi")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2", ".7z", ".rar", ".whl", ".egg", ".jar", ".dmg")
+_REQUIREMENTS = re.compile(r"(?:requirements|constraints)[^/]*\.txt$")
 _PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth", ".ckpt", ".bin")
-_COMPILED = (".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".jar", ".class", ".node", ".wasm", ".pyd", ".o")
+_COMPILED = (".pyc", ".pyo", ".so", ".dll", ".dylib", ".exe", ".class", ".scr", ".lnk", ".node", ".wasm", ".pyd", ".o")
 
 
 _PICKLE_CALLS = re.compile(
@@ -132,16 +171,26 @@ _PICKLE_CALLS = re.compile(
 
 def _scan_file(path: str, data: bytes) -> list[Finding]:
     name = path.lower()
+    ending = name.rpartition("/")[2].rpartition(".")[1:]
     for magic, what in _MAGIC:
         if data.startswith(magic) and (magic != b"MZ" or b"PE\0\0" in data[:1024]):
-            if name.endswith(_SHOWN_AS):
+            if ending[0] and not name.endswith((*_COMPILED, *_PROGRAMS)):
                 return [Finding("disguised-program", Weight.STOP, f"{what} under the name of something else", path)]
             return [Finding("binary", Weight.WARN, f"{what}, which nobody can read", path)]
     if name.endswith(_COMPILED):
         return [Finding("binary", Weight.WARN, "compiled code, which nobody can read", path)]
-    if (data[:1] == b"\x80" or name.endswith(_PICKLES)) and _PICKLE_CALLS.search(data, 0, MAX_SCANNED_BYTES):
+    if name.endswith(_MEDIA_SUFFIXES) and data.startswith(b"#!"):
+        return [Finding("disguised-program", Weight.STOP, "a script under the name of something else", path)]
+    is_pickle = data[:1] == b"\x80" or data.startswith((b"PK\x03\x04", b"\x93NUMPY")) or name.endswith(_PICKLES)
+    if is_pickle and _PICKLE_CALLS.search(data, 0, MAX_SCANNED_BYTES):
         return [Finding("pickle-runs", Weight.STOP, "a pickle that runs a program when it is read", path)]
-    is_text, is_code = name.endswith(_TEXT_SUFFIXES), name.endswith(_CODE_SUFFIXES) or data[:2] == b"#!"
+    if b"vbaProject.bin" in data[-65536:] and data.startswith(b"PK"):
+        return [Finding("macros", Weight.WARN, "an office file with macros, which nobody sees here", path)]
+    if name.endswith(_ARCHIVES):
+        return [Finding("archive", Weight.WARN, "an archive; what is in it was not looked at", path)]
+    is_text = name.endswith(_TEXT_SUFFIXES) and not _REQUIREMENTS.search(name)
+    is_code = name.endswith(_CODE_SUFFIXES) or data[:2] == b"#!"
+    is_code = is_code or _REQUIREMENTS.search(name) is not None or bool(family_of(path, ""))
     if not is_text and not is_code and b"\0" in data[:8192]:
         return []
     text = data[:MAX_SCANNED_BYTES].decode("utf-8", "replace")
@@ -149,7 +198,70 @@ def _scan_file(path: str, data: bytes) -> list[Finding]:
     if len(data) > MAX_SCANNED_BYTES:
         says = f"only the first {MAX_SCANNED_BYTES >> 20} MiB were looked at"
         found.append(Finding("not-read", Weight.WARN, says, path))
-    return found + list(_by_rules(path, text, is_text=is_text or not is_code))
+    found += _by_rules(path, text, is_text=is_text, is_code=is_code)
+    found += _programs_of(path, text, is_text=is_text)
+    if is_text or not is_code:
+        readable = _INVISIBLE.sub("", nfkc(text)) if not text.isascii() else text
+        found += _seen(word_findings(readable), path, text, lambda line: line)
+        found = list(_weighed(found, Passages(text)))
+    return list({(one.rule, one.line): one for one in reversed(found)}.values())
+
+
+_UNSEEN = frozenset({"zero-width", "bidi", "terminal-erase", "invisible-text"})
+"""Findings of what nobody sees, besides ``hidden-...``: no passage describes that."""
+
+
+def _weighed(found: Iterable[Finding], passages: Passages) -> Iterator[Finding]:
+    """A passage that describes an attack is shown to the person, and stops nothing."""
+    for one in found:
+        hidden = one.rule in _UNSEEN or one.rule.startswith("hidden-")
+        named = one.rule in _code_rules() and passages.mentions(one.line)
+        if one.weight is Weight.STOP and not hidden and (named or passages.describes(one.line)):
+            yield replace(one, weight=Weight.WARN)
+            continue
+        yield one
+
+
+@lru_cache(maxsize=1)
+def _code_rules() -> frozenset[str]:
+    """The rules that find commands, which a text may name without asking for them."""
+    return frozenset(
+        rule.id
+        for rule in _rules()
+        if rule.place in {"code", "all"} and not rule.id.startswith(("secret", "environment", "drop", "takes"))
+    )
+
+
+def _seen(some: Iterable[Seen], path: str, text: str, line_of: Callable[[int], int]) -> Iterator[Finding]:
+    lines = text.split("\n")
+    for one in islice(some, MAX_FINDINGS):
+        line = line_of(one.line)
+        excerpt = _excerpt(lines[line - 1][:MAX_LINE]) if line <= len(lines) else ""
+        yield Finding(one.rule, Weight.STOP if one.stops else Weight.WARN, one.says, path, line, excerpt)
+
+
+def _programs_of(path: str, text: str, *, is_text: bool) -> Iterator[Finding]:
+    """What the programs in a file do with what they read: the file itself, its fenced blocks, its cells."""
+    for program in programs_in(path, text, is_text=is_text):
+        if program.language == PYTHON:
+            yield from _seen(python_findings(program.text), path, text, program.line)
+        else:
+            plain = spelled_out(program.text, program.language)
+            yield from _seen(flow_findings(plain, program.language), path, text, program.line)
+            yield from _spelled_in_pieces(path, program, plain)
+
+
+def _spelled_in_pieces(path: str, program: Program, plain: str) -> Iterator[Finding]:
+    """What the rules for code find in lines that say something else once their pieces are joined."""
+    if plain == program.text:
+        return
+    before = program.text.split("\n")
+    for number, line in enumerate(plain.split("\n")):
+        if line != before[number] and len(line) < MAX_LINE:
+            for rule in _rules():
+                if rule.place in {"code", "all"} and rule.files is None and (match := _unexcused(rule, line)):
+                    at = program.line(number + 1)
+                    yield Finding(rule.id, rule.weight, rule.says, path, at, _excerpt(match[0]))
 
 
 # What a person does not see.
@@ -189,27 +301,26 @@ def _hidden(path: str, text: str) -> Iterator[Finding]:
 
 # What is written plainly.
 
-_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _INVISIBLE = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff\u00ad\U000e0000-\U000e007f\ufe00-\ufe0f]")
-_COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
-_JOINED = re.compile(r"\\\n[ \t]*")
 
 
-def _by_rules(path: str, text: str, *, is_text: bool) -> Iterator[Finding]:
+def _by_rules(path: str, text: str, *, is_text: bool, is_code: bool) -> Iterator[Finding]:
     readable = _INVISIBLE.sub("", nfkc(text)) if not text.isascii() else text
     found: dict[str, set[int]] = {}
     # The lines of a sentence are one text, however it is wrapped.
     for place, pieces in (
-        ("instructions", _paragraphs(readable) if is_text else _strings(readable)),
+        ("instructions", _strings(readable) if is_code and not is_text else _paragraphs(readable)),
         ("code", _code_lines(readable, is_text=is_text)),
         ("file", _programs(readable, is_text=is_text)),
     ):
         for line, piece in pieces:
             joined = piece.replace("\n", " ") if place == "instructions" and len(piece) < MAX_LINE else piece
             for rule in _rules():
+                if rule.files is not None and not rule.files.search(path):
+                    continue
                 if rule.place != place and not (rule.place == "all" and place in {"code", "instructions"}):
                     continue
-                if place == "instructions" and rule.place == "all" and not is_text:
+                if place == "instructions" and rule.place == "all" and is_code and not is_text:
                     continue  # the code lines have it
                 match = _unexcused(rule, joined)
                 if match is None:
@@ -269,16 +380,16 @@ def _programs(text: str, *, is_text: bool) -> Iterator[tuple[int, str]]:
     if not is_text:
         yield 1, text
         return
-    for block in _FENCE.finditer(text):
-        yield text.count("\n", 0, block.start(2)) + 1, block[2]
+    for _, block, first in fenced_blocks(text):
+        yield first, block
 
 
 def _code_lines(text: str, *, is_text: bool) -> Iterator[tuple[int, str]]:
     if is_text:
         for start, block in _programs(text, is_text=True):
             yield from _numbered(block, start)
-        for comment in _COMMENT.finditer(text):
-            yield from _numbered(comment[1], text.count("\n", 0, comment.start(1)) + 1)
+        for start, end in comments(text):
+            yield from _numbered(text[start:end], text.count("\n", 0, start) + 1)
         for number, line in enumerate(text.split("\n"), 1):
             for span in re.findall(r"`([^`\n]{8,})`", line):
                 yield number, span[:MAX_LINE]
