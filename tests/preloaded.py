@@ -43,7 +43,7 @@ _MODULES = (
     *(f"adk_skills_agent.evals.{name}" for name in ("blind.comparison", "formats.yaml_file", "preparation")),
     *(f"adk_skills_agent.sandbox.local.levels.{name}" for name in ("landlock", "namespaces", "process")),
     *(f"adk_skills_agent.sources.{name}" for name in ("consent", "fetch", "other_installers", "requires")),
-    *(f"adk_skills_agent.sources.{name}" for name in ("scan", "signatures", "update")),
+    *(f"adk_skills_agent.sources.{name}" for name in ("scan.rules", "signatures", "update")),
     *("adk_skills_agent.format.template", "adk_skills_agent.format.validator"),
     *("mcp.server.lowlevel", "mcp.client.extension", "ctypes", "resource", "tomlkit"),
 )
@@ -163,9 +163,12 @@ def _import_everything() -> None:
         warnings.simplefilter("ignore")
         for name in _MODULES:
             import_module(name)
-    from adk_skills_agent.sources import scan
+    from adk_skills_agent.sources.scan.rules import scan_tree
+    from adk_skills_agent.sources.tree import TreeFile, tree_of
 
-    scan._rules()  # a hundred patterns, which every command that adds skills would compile
+    # Hundreds of patterns, which every command that adds skills would compile.
+    text = b"---\nname: x\ndescription: x\n---\nRun it.\n"
+    scan_tree(tree_of({"SKILL.md": TreeFile(text), "a.py": TreeFile(b"print()\n"), "b.sh": TreeFile(b"ls\n")}, "x"))
     import gc
 
     gc.collect()

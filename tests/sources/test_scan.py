@@ -17,7 +17,7 @@ from planted_attacks_variants import HARD_VARIANTS, VARIANTS
 from repositories import Run, skill_text
 
 from adk_skills_agent.errors import SourceError
-from adk_skills_agent.sources.scan import MAX_FINDINGS, MAX_SCANNED_BYTES, Finding, Weight, scan_tree
+from adk_skills_agent.sources.scan.rules import MAX_FINDINGS, MAX_SCANNED_BYTES, Finding, Weight, scan_tree
 from adk_skills_agent.sources.tree import SkillTree, TreeFile, read_tree, tree_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples/skills"
@@ -303,7 +303,7 @@ def test_long_lines_do_not_take_long():
 
 
 def test_every_rule_is_complete_and_has_a_name_of_its_own():
-    text = resources.files("adk_skills_agent.sources").joinpath("scan_rules.toml").read_text("utf-8")
+    text = resources.files("adk_skills_agent.sources.scan").joinpath("rules.toml").read_text("utf-8")
     rules = tomllib.loads(text)["rule"]
     assert len({rule["id"] for rule in rules}) == len(rules)
     for rule in rules:

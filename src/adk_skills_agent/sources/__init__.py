@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sources.lock_file import LockedSkill, SkillLock, read_skill_lock
     from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
     from adk_skills_agent.sources.project import Project, SkillState, SyncResult, open_project
-    from adk_skills_agent.sources.scan import Finding, Weight, scan_tree
+    from adk_skills_agent.sources.scan.rules import Finding, Weight, scan_tree
     from adk_skills_agent.sources.skill_sources import FolderSource, FsspecSource, OriginSource, TreeSource
     from adk_skills_agent.sources.store import SkillStore
     from adk_skills_agent.sources.tree import SkillTree, TreeFile, read_tree
@@ -28,7 +28,7 @@ _NAMES = {
     "lock_file": "LockedSkill SkillLock read_skill_lock",
     "origin": "Origin OriginKind read_origin",
     "project": "Project SkillState SyncResult open_project",
-    "scan": "Finding Weight scan_tree",
+    "scan.rules": "Finding Weight scan_tree",
     "skill_sources": "FolderSource FsspecSource OriginSource TreeSource",
     "store": "SkillStore",
     "tree": "SkillTree TreeFile read_tree",

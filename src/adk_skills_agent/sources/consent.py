@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.sources.fetch import FetchedSkill
 from adk_skills_agent.sources.origin import OriginKind
-from adk_skills_agent.sources.scan import Finding, Weight, scan_tree
+from adk_skills_agent.sources.scan.rules import Finding, Weight, scan_tree
 from adk_skills_agent.sources.store import write_tree
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A scan of a skill's bytes for what attacks on agents look like. The rules are data: ``scan_rules.toml``.
+"""A scan of a skill's bytes for what attacks on agents look like. The rules are data: ``rules.toml``.
 
 A scan finds what is written plainly; it is a help to a person who decides, and no proof of anything. What holds is the
 sandbox.
@@ -17,10 +17,10 @@ from itertools import islice
 from typing import Any
 
 from adk_skills_agent.format.models import nfkc
-from adk_skills_agent.sources.scan_flow import family_of, flow_findings, spelled_out
-from adk_skills_agent.sources.scan_programs import PYTHON, Program, comments, fenced_blocks, programs_in
-from adk_skills_agent.sources.scan_python import Seen, python_findings
-from adk_skills_agent.sources.scan_words import Passages, word_findings
+from adk_skills_agent.sources.scan.flow import family_of, flow_findings, spelled_out
+from adk_skills_agent.sources.scan.programs import PYTHON, Program, comments, fenced_blocks, programs_in
+from adk_skills_agent.sources.scan.python import Seen, python_findings
+from adk_skills_agent.sources.scan.words import Passages, word_findings
 from adk_skills_agent.sources.tree import SkillTree
 
 MAX_SCANNED_BYTES = 2 << 20
@@ -83,7 +83,7 @@ class _Rule:
 
 @lru_cache(maxsize=1)
 def _rules() -> tuple[_Rule, ...]:
-    text = resources.files("adk_skills_agent.sources").joinpath("scan_rules.toml").read_text("utf-8")
+    text = resources.files("adk_skills_agent.sources.scan").joinpath("rules.toml").read_text("utf-8")
     data = tomllib.loads(text)
     return tuple(
         _Rule(

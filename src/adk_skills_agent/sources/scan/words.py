@@ -2,7 +2,7 @@
 
 One word proves nothing: most skills have an API key, many say what not to show. An attack needs several within a few
 lines: a secret, a way out, and silence. The words and what they mean together are data: ``[word]`` and ``[[together]]``
-of ``scan_rules.toml``.
+of ``rules.toml``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
-from adk_skills_agent.sources.scan_programs import comments
-from adk_skills_agent.sources.scan_python import Seen
+from adk_skills_agent.sources.scan.programs import comments
+from adk_skills_agent.sources.scan.python import Seen
 
 _MOST_MATCHES = 500  # of one word in a file
 _MOST_TEXT = 512 << 10
@@ -34,7 +34,7 @@ class _Together:
 
 @lru_cache(maxsize=1)
 def _tables() -> tuple[dict[str, re.Pattern[str]], tuple[_Together, ...]]:
-    data = tomllib.loads(resources.files("adk_skills_agent.sources").joinpath("scan_rules.toml").read_text("utf-8"))
+    data = tomllib.loads(resources.files("adk_skills_agent.sources.scan").joinpath("rules.toml").read_text("utf-8"))
     words = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in data["word"].items()}
     together = tuple(
         _Together(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adk_skills_agent.sources.scan_flow import BRACES, SHELL, family_of, family_of_fence
+from adk_skills_agent.sources.scan.flow import BRACES, SHELL, family_of, family_of_fence
 
 PYTHON = "python"
 _MOST = 200  # programs of one file

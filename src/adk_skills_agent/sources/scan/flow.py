@@ -1,8 +1,8 @@
 """What a program that is no Python does with what it reads: its statements as text, for the scan of a skill.
 
-As in :mod:`~adk_skills_agent.sources.scan_python`, a name that is given something decoded, fetched or secret carries
+As in :mod:`~adk_skills_agent.sources.scan.python`, a name that is given something decoded, fetched or secret carries
 that sign, and a sign that arrives where code runs, or where data leaves the machine, is a finding. What the signs and
-the places look like is data: the ``[sign]`` and ``[sink]`` tables of ``scan_rules.toml``.
+the places look like is data: the ``[sign]`` and ``[sink]`` tables of ``rules.toml``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib import resources
 from itertools import chain, islice
 
-from adk_skills_agent.sources.scan_python import (
+from adk_skills_agent.sources.scan.python import (
     DECODED,
     ENVIRON,
     FETCHED,
@@ -67,7 +67,7 @@ def family_of_fence(language: str) -> str:
 
 @lru_cache(maxsize=1)
 def _tables() -> tuple[dict[str, dict[str, re.Pattern[str]]], dict[str, dict[str, re.Pattern[str]]], re.Pattern[str]]:
-    data = tomllib.loads(resources.files("adk_skills_agent.sources").joinpath("scan_rules.toml").read_text("utf-8"))
+    data = tomllib.loads(resources.files("adk_skills_agent.sources.scan").joinpath("rules.toml").read_text("utf-8"))
 
     def compiled(table: dict[str, dict[str, str]]) -> dict[str, dict[str, re.Pattern[str]]]:
         return {
