@@ -146,3 +146,14 @@ def _mode_of(path: Path) -> int:
         umask = os.umask(0)
         os.umask(umask)
         return 0o666 & ~umask
+
+
+_LEAST_FREE_BYTES, _LEAST_FREE_SHARE = 1 << 30, 20  # or this part of a smaller disk
+
+
+def is_nearly_full(folder: Path) -> bool:
+    """Whether the disk of a folder has little room left, which is for others (rows 146, 158 and 161)."""
+    import shutil
+
+    total, _, free = shutil.disk_usage(folder)
+    return free < min(_LEAST_FREE_BYTES, total // _LEAST_FREE_SHARE)

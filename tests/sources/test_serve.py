@@ -22,6 +22,7 @@ from repositories import Run, skill_text
 
 import preloaded
 from adk_skills_agent.errors import SourceError
+from adk_skills_agent.sources import fetch
 from adk_skills_agent.sources.fetch import fetch_skills
 from adk_skills_agent.sources.mcp import client
 from adk_skills_agent.sources.mcp.client import McpSkills
@@ -313,6 +314,21 @@ def test_a_site_is_written_and_installed_from_over_tls(served: Path, tmp_path: P
         assert known.returncode == 0, known.stderr
     installed = read_tree(tmp_path / "project/.agents/skills/pdf", "x")
     assert installed.digest == read_tree(served / "pdf", "x").digest
+
+
+def test_row_162_the_skills_of_a_site_do_not_fill_the_memory_together(
+    served: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+):
+    """Seen: for a name that no folder has all skills of a site were kept, 5,000 of 64 MiB."""
+    public = tmp_path / "public"
+    for name in ("csv", "secret"):
+        (served / name / "data.bin").write_bytes(os.urandom(1_000))
+    run("serve", "--dir", served, "--well-known", public)
+    monkeypatch.setattr(fetch, "MAX_HELD_BYTES", 1_500)
+    with site_at(public) as url:
+        assert [skill.name for skill in fetch_skills(read_origin(url), ["csv"])] == ["csv"]
+        with pytest.raises(SourceError, match="Name those you want"):
+            fetch_skills(read_origin(url), ["other"])
 
 
 def index_of(folder: Path) -> Path:

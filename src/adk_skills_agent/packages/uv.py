@@ -22,15 +22,13 @@ from pathlib import Path
 
 from adk_skills_agent.errors import PackageError
 from adk_skills_agent.installation import install_hint
-from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, is_nearly_full
 
 _HTTP_SECONDS = 20
 """Without an answer of the index for so long, uv gives up a request; it tries each again once."""
 _KEPT_CHARS = 4_000  # of what uv says, for the owner
 _LOOK_SECONDS = 0.2
 _MOST_BYTES = 24 << 30  # of disk that one call may take: 3 MB of a wheel unpack to 3 GB (row 146)
-_LEAST_FREE_BYTES = 1 << 30
-_LEAST_FREE_SHARE = 20  # or this part of a smaller disk
 _PASSED_ON = (
     "HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy "
     "SSL_CERT_FILE SSL_CERT_DIR LANG LC_ALL TMPDIR NETRC"
@@ -230,21 +228,16 @@ class _Disk:
 
     def __init__(self, place: Path) -> None:
         self._place = next(folder for folder in (place, *place.parents) if folder.exists())
-        self._free = self._look()[0]
+        self._free = shutil.disk_usage(self._place).free
         self.problem = ""
 
     def is_too_full(self) -> bool:
         """Whether too much was taken since, or too little is left for others; ``problem`` says which."""
-        free, size = self._look()
-        if free < min(_LEAST_FREE_BYTES, size // _LEAST_FREE_SHARE):
+        if is_nearly_full(self._place):
             self.problem = "the disk is full"
-        elif self._free - free > _MOST_BYTES:
+        elif self._free - shutil.disk_usage(self._place).free > _MOST_BYTES:
             self.problem = f"they take more than {_MOST_BYTES >> 30} GiB of the disk"
         return bool(self.problem)
-
-    def _look(self) -> tuple[int, int]:
-        found = os.statvfs(self._place)
-        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
 
 def _communicate(

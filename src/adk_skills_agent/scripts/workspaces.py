@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import SandboxError, WorkspaceUnavailable
+from adk_skills_agent.platforms import is_nearly_full
 from adk_skills_agent.sandbox import MAX_WAITING, Semaphore, temporary_folder, uninterrupted
 from adk_skills_agent.scripts.plan import user_of_key
 
@@ -36,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 MAX_WORKSPACES = 256
 IDLE_SECONDS = 3600.0
-_LEAST_FREE_BYTES, _LEAST_FREE_SHARE = 1 << 30, 20  # of the disk, or this part of a smaller one (row 158)
 _ONE_SESSION = ("", "")  # a workspace is one session's, so all who wait for it are the same user and session
 _REMEMBERED_LOSSES = 10_000  # sessions that came and went; only to tell a model that its files are gone
 
@@ -330,7 +330,7 @@ class SessionWorkspaces:
             made.parent.chmod(0o700)
         else:
             made = Path(tempfile.mkdtemp(dir=self._root_folder()))
-        is_full = workspace.kept_in is None and _is_nearly_full(made)
+        is_full = workspace.kept_in is None and is_nearly_full(made)
         with self._mutex:
             if path is not None:
                 logger.warning("the workspace of %s was deleted by somebody else", workspace.key)
@@ -440,11 +440,6 @@ def usage_of(root: Path, *, but: str = "") -> Usage:
             with contextlib.suppress(FileNotFoundError):
                 total += in_pages(os.lstat(path).st_size)
     return Usage(total, entries)
-
-
-def _is_nearly_full(folder: Path) -> bool:
-    total, _, free = shutil.disk_usage(folder)
-    return free < min(_LEAST_FREE_BYTES, total // _LEAST_FREE_SHARE)
 
 
 _PAGE_BYTES = 4096

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from adk_skills_agent.sources.well_known import PublishedSkill
 
 MAX_CANDIDATES = 10_000
+MAX_HELD_BYTES = 1 << 30
+"""Of a site's skills in memory: a name that none of their folders has is looked for in all of them."""
 _SHOWN = 12  # names in a sentence
 
 
@@ -263,6 +265,7 @@ class _OnWeb:
         self._client = client
         self._entries = entries
         self._fetched: dict[str, SkillTree] = {}
+        self._size = 0
 
     def folders(self) -> list[str]:
         return list(self._entries)
@@ -275,7 +278,12 @@ class _OnWeb:
 
         for folder in folders:
             if folder not in self._fetched:
-                self._fetched[folder] = fetch_published(self._client, self._entries[folder])
+                self._fetched[folder] = tree = fetch_published(self._client, self._entries[folder])
+                self._size += tree.size
+                if self._size > MAX_HELD_BYTES:  # each is bounded, and there may be thousands (row 162)
+                    raise SourceError(
+                        f"The skills of the site have more than {MAX_HELD_BYTES >> 20} MiB. Name those you want."
+                    )
         return {folder: self._fetched[folder] for folder in folders}
 
     def other_file(self, path: str) -> bytes | None:

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 import itertools
+import os
+import shutil
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.evals.skillsbench import local_run
 from adk_skills_agent.evals.skillsbench.container_mode import ContainerEnvironment
 from adk_skills_agent.evals.skillsbench.engine_options import EngineOptions
 from adk_skills_agent.evals.skillsbench.environment import BuiltImage, Phase
@@ -106,6 +112,20 @@ async def test_row_156_the_shell_of_a_task_that_prints_for_ever_does_not_fill_th
     with pytest.raises(SandboxError, match="says too much"):
         await box.empty("/logs/verifier")
     assert said.closed
+
+
+async def test_row_161_a_command_in_local_mode_ends_before_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: nothing bounded what a task writes, and its own settings said how much of the memory it gets."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: (100 << 30, 0, 1 << 29))
+    process = await asyncio.create_subprocess_exec("sleep", "30", stdout=asyncio.subprocess.PIPE)
+    with pytest.raises(SandboxError, match="nearly full"):
+        await local_run._followed(process, None, 20.0, time.monotonic(), None, tmp_path)
+    assert process.returncode == -signal.SIGKILL
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert local_run._of_this_machine(1 << 50) == machine * 3 // 4
+    assert local_run._of_this_machine(1 << 20) == 1 << 20
 
 
 class _Endless:

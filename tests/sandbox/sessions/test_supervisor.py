@@ -195,6 +195,15 @@ def test_too_many_files_end_what_runs(box: DirectBox) -> None:
     assert done["lost"] is not None
 
 
+def test_row_160_sockets_beyond_their_bound_end_what_runs(box: DirectBox) -> None:
+    """Seen: 60,000 connections that nobody accepts were 280 MiB beside a container's limit of 96 MiB, and ``ok``."""
+    box.hello(sockets=1)
+    held = "import socket, time\nheld = [socket.socketpair() for _ in range(3)]\ntime.sleep(30)"
+    done = box.run(held, deadline_ms=20_000)
+    assert done["oom"] is True
+    assert "sockets" in done["lost"]
+
+
 def test_a_batch_finishes_what_runs_before_it_heeds_the_end(box: DirectBox) -> None:
     box.send("hello", proto=frames.PROTOCOL, batch=True)
     box.send("exec", id=1, kind="argv", argv=["sh", "-c", "sleep 0.2; echo all"], env=ENVIRONMENT, files=ALL)

@@ -18,6 +18,7 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.evals.skillsbench.engine_options import TRUST_VARIABLES, TRUSTED, proxies_of
 from adk_skills_agent.evals.skillsbench.environment import MAX_OUTPUT_BYTES, Ran
 from adk_skills_agent.evals.skillsbench.user_range import UserRange
+from adk_skills_agent.platforms import is_nearly_full
 from adk_skills_agent.sandbox import (
     Capture,
     ControlGroup,
@@ -29,6 +30,7 @@ from adk_skills_agent.sandbox import (
 
 _SET_UP_FAILED = 125
 _DRAIN_SECONDS = 2.0
+_LOOK_SECONDS = 0.5
 _HOST_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _CAPABILITIES = (
     # What Docker leaves to root of a container, less those over the network and devices.
@@ -106,13 +108,19 @@ async def run_in_layers(
             try:
                 if group is not None:
                     group.take_in(process.pid)
-                    group.limit(limits.memory_bytes, limits.pids)
+                    group.limit(_of_this_machine(limits.memory_bytes), limits.pids)
                 os.write(gives, b"g")
             finally:
                 os.close(gives)
-            return await _followed(process, command.stdin, limits.seconds, started, on_output)
+            return await _followed(process, command.stdin, limits.seconds, started, on_output, layers.store)
         finally:
             await _ended(process, alive, group)
+
+
+def _of_this_machine(memory_bytes: int | None) -> int | None:
+    """What a task's settings want, and no more than leaves room for others (row 161)."""
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 3 // 4
+    return None if memory_bytes is None else min(memory_bytes, most)
 
 
 async def _followed(
@@ -121,6 +129,7 @@ async def _followed(
     seconds: float,
     started: float,
     on_output: Callable[[bytes], None] | None,
+    store: Path,
 ) -> Ran:
     capture = Capture(MAX_OUTPUT_BYTES)
 
@@ -138,8 +147,14 @@ async def _followed(
             if on_output is not None:
                 on_output(data)
 
+    async def fill() -> None:  # over when the disk is: nothing else bounds what a task writes there
+        while not await asyncio.to_thread(is_nearly_full, store):  # noqa: ASYNC110  # no event tells it
+            await asyncio.sleep(_LOOK_SECONDS)
+        process.kill()
+
     feeding = asyncio.create_task(feed())
     draining = asyncio.create_task(drain())
+    filling = asyncio.create_task(fill())
     timed_out = False
     try:
         try:
@@ -151,9 +166,12 @@ async def _followed(
             await process.wait()
         await asyncio.wait([draining], timeout=_DRAIN_SECONDS)
     finally:
-        for task in (feeding, draining):
+        is_full = filling.done() and filling.exception() is None
+        for task in (feeding, draining, filling):
             task.cancel()
-        await asyncio.gather(feeding, draining, return_exceptions=True)
+        await asyncio.gather(feeding, draining, filling, return_exceptions=True)
+    if is_full:
+        raise SandboxError("The disk of the environments is nearly full, so the command was ended; see --cache-dir.")
     code = process.returncode
     output = bytes(capture.kept())
     if code == _SET_UP_FAILED and not timed_out and output.count(b"\n") <= 1:  # only a sentence

@@ -8,7 +8,8 @@ Host to supervisor (``t`` is the kind; what has a default may be left out):
 ====================  ==================================================================================================
 ``hello``             ``proto``; the first frame, may come again. ``limits``: resource limits by name (``NOFILE``).
                       ``alone``: every process in the sandbox is its own, and may be killed. ``inodes``: most
-                      files below each of these paths. ``batch``: ``close`` waits for what runs.
+                      files below each of these paths. ``sockets``: most in its network. ``batch``: ``close`` waits
+                      for what runs.
 ``put``               ``path`` below the working directory, or absolute; ``kind`` ``file`` | ``folder`` | ``link``,
                       ``mode``, ``b64`` (the content, or the next piece of it), ``more`` (another piece follows),
                       ``target`` (of a link). Not answered, unless it fails: ``failed``.

@@ -435,6 +435,7 @@ _OOM_KILLS = (
     ("/sys/fs/cgroup/memory.events", b"oom_kill ", 1),
     ("/sys/fs/cgroup/memory/memory.oom_control", b"oom_kill ", 1),
 )
+_SOCKETS = (("/proc/net/sockstat", b"sockets: used ", 1),)
 _CPU_MICROSECONDS = (
     ("/sys/fs/cgroup/cpuacct/cpuacct.usage", b"", 1000),
     ("/sys/fs/cgroup/cpu.stat", b"usage_usec ", 1),
@@ -444,11 +445,13 @@ _CPU_MICROSECONDS = (
 class Watch:
     """What can be seen from inside of limits that nobody outside tells about: memory that ran out, full file systems.
 
-    ``inodes`` are the most files and folders of some file systems; a tmpfs does not limit them everywhere.
+    ``inodes`` are the most files and folders of some file systems; a tmpfs does not limit them everywhere. ``sockets``
+    are the most of the sandbox's network, those that nobody accepted among them; None where it has none of its own.
     """
 
     def __init__(self) -> None:
         self.inodes: dict[str, int] = {}
+        self.sockets: int | None = None
         self._oom_before = 0
         self._cpu_before: int | None = None
         self._reaped_before = 0.0
@@ -465,6 +468,10 @@ class Watch:
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel ended a process of this sandbox since then because its memory ran out."""
         return (_counted(_OOM_KILLS) or 0) > self._oom_before
+
+    def has_hidden_memory(self) -> bool:
+        """Whether there are very many sockets: what nobody accepts or reads is charged to no group (rows 136, 160)."""
+        return self.sockets is not None and (_counted(_SOCKETS) or 0) > self.sockets
 
     def cpu_ms(self) -> float | None:
         """What everything in the sandbox has used since then, where it has a group of its own that tells."""

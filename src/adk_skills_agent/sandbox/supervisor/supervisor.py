@@ -98,7 +98,7 @@ class Supervisor:
     def _timeout(self) -> float | None:
         run = self._running
         times = [] if run is None else run.times()
-        if run is not None and (self._watch.inodes or self._alone):
+        if run is not None and (self._watch.inodes or self._watch.sockets or self._alone):
             times.append(time.monotonic() + INTERVAL_SECONDS)
         return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
 
@@ -115,6 +115,9 @@ class Supervisor:
             if self._alone and not run.is_code and "oom" not in run.done and self._watch.ran_out_of_memory():
                 run.done["oom"] = True  # the kernel took one process; the rest is not the program that was asked for
                 self._kill(run, "the memory of its container ran out")
+            if "oom" not in run.done and self._watch.has_hidden_memory():
+                run.done["oom"] = True
+                self._kill(run, "its sockets held memory that its container does not count")
         if run.drain_until is not None:
             if now >= run.drain_until or not self._pipes.of(run.id):
                 self._finish(run)
@@ -205,6 +208,7 @@ class Supervisor:
         self._alone = self._alone or frames.flag(frame, "alone")
         self._batch = frames.flag(frame, "batch")
         self._watch.inodes = frame.get("inodes") or self._watch.inodes
+        self._watch.sockets = frame.get("sockets") or self._watch.sockets
         limits = dict(frame.get("limits") or {})
         if self._batch:  # the answer is a file, which may be larger than any that a command may write
             self._file_bytes = limits.pop("FSIZE", None)
