@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import keyword
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -45,8 +46,15 @@ def command(name: str, output: Path, model: str, skill: str, as_yaml: bool) -> N
     A folder with an agent, a first skill with a script, and a place for the model's key. NAME is a Python name, as
     google-adk needs it.
     """
-    if not name.isidentifier() or keyword.iskeyword(name) or name == "user":
-        raise ConfigError(f"{name!r} cannot be an agent's name. Use letters, digits and underscores, as in my_agent.")
+    if keyword.iskeyword(name) or name == "user":
+        whose = "google-adk's" if name == "user" else "Python's"
+        raise ConfigError(f"{name!r} cannot be an agent's name: the word is {whose}. Use another one, as in my_agent.")
+    if not name.isidentifier():
+        instead = re.sub(r"\W+", "_", name).strip("_").lower()
+        near = instead if instead.isidentifier() and not keyword.iskeyword(instead) else "my_agent"
+        raise ConfigError(
+            f"{name!r} cannot be an agent's name: use letters, digits and underscores. Did you mean {near!r}?"
+        )
     target = output.expanduser() / name
     if os.path.lexists(target):
         raise ConfigError(f"{safe(str(target))} exists already. Choose another name or remove it.")

@@ -136,7 +136,10 @@ def test_what_the_project_holds_is_valid_and_says_what_to_install(tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("my-agent",), "'my-agent' cannot be an agent's name. Use letters, digits and underscores, as in my_agent."),
+        (
+            ("my-agent",),
+            "'my-agent' cannot be an agent's name: use letters, digits and underscores. Did you mean 'my_agent'?",
+        ),
         (("class",), "'class' cannot be an agent's name"),
         (("user",), "'user' cannot be an agent's name"),
         (("there",), "there exists already. Choose another name or remove it."),
