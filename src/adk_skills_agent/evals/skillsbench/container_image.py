@@ -214,8 +214,9 @@ def trusting(options: EngineOptions) -> tuple[str, ...]:
 
 
 def _pack(root: Path, users: UserRange, file: IO[bytes]) -> None:
-    command = [*users.entering, "tar", "--numeric-owner", "--exclude=./dev/*", "-C", str(root), "-cf", "-", "."]
-    done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, check=False)
+    # From within: the users of the range may not pass the folders above it, such as a home of mode 0700.
+    command = [*users.entering, "tar", "--numeric-owner", "--exclude=./dev/*", "-cf", "-", "."]
+    done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, check=False, cwd=root)
     if done.returncode:
         raise BuildError(f"{root.name} could not be packed: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}")
 
