@@ -302,17 +302,21 @@ def test_long_lines_do_not_take_long():
             assert time.process_time() - started < 10, (path, text[:30])
 
 
+def text_of(name: str) -> str:
+    return resources.files("adk_skills_agent.sources.scan").joinpath(name).read_text("utf-8")
+
+
 def test_every_rule_is_complete_and_has_a_name_of_its_own():
-    text = resources.files("adk_skills_agent.sources.scan").joinpath("rules.toml").read_text("utf-8")
-    rules = tomllib.loads(text)["rule"]
+    rules = tomllib.loads(text_of("rules.toml"))["rule"]
     assert len({rule["id"] for rule in rules}) == len(rules)
     for rule in rules:
         assert set(rule) <= {"id", "weight", "in", "says", "pattern", "also", "unless", "files"}
         assert "also" not in rule or rule["in"] == "file"
         assert rule["in"] in {"instructions", "code", "all", "file"}
-    for one in tomllib.loads(text)["together"]:
+    words = tomllib.loads(text_of("words.toml"))
+    for one in words["together"]:
         assert set(one) <= {"id", "weight", "says", "of", "within", "hidden"}
-        assert set(one["of"]) <= set(tomllib.loads(text)["word"])
+        assert set(one["of"]) <= set(words["word"])
 
 
 def test_a_finding_that_stops_needs_a_word_of_its_own(run: Run, tmp_path: Path):

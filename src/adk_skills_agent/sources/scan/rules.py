@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any
 
 from adk_skills_agent.format.models import nfkc
+from adk_skills_agent.sources.scan.capabilities import capability_findings
 from adk_skills_agent.sources.scan.flow import family_of, flow_findings, spelled_out
 from adk_skills_agent.sources.scan.programs import PYTHON, Program, comments, fenced_blocks, programs_in
 from adk_skills_agent.sources.scan.python import Seen, python_findings
@@ -200,6 +201,8 @@ def _scan_file(path: str, data: bytes) -> list[Finding]:
         found.append(Finding("not-read", Weight.WARN, says, path))
     found += _by_rules(path, text, is_text=is_text, is_code=is_code)
     found += _programs_of(path, text, is_text=is_text)
+    if not is_text and programs_in(path, text, is_text=False):
+        found += _seen(capability_findings(text, path), path, text, lambda line: line)
     if is_text or not is_code:
         readable = _INVISIBLE.sub("", nfkc(text)) if not text.isascii() else text
         found += _seen(word_findings(readable), path, text, lambda line: line)

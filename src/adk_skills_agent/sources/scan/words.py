@@ -2,7 +2,7 @@
 
 One word proves nothing: most skills have an API key, many say what not to show. An attack needs several within a few
 lines: a secret, a way out, and silence. The words and what they mean together are data: ``[word]`` and ``[[together]]``
-of ``rules.toml``.
+of ``words.toml``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Together:
 
 @lru_cache(maxsize=1)
 def _tables() -> tuple[dict[str, re.Pattern[str]], tuple[_Together, ...]]:
-    data = tomllib.loads(resources.files("adk_skills_agent.sources.scan").joinpath("rules.toml").read_text("utf-8"))
+    data = tomllib.loads(resources.files("adk_skills_agent.sources.scan").joinpath("words.toml").read_text("utf-8"))
     words = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in data["word"].items()}
     together = tuple(
         _Together(
@@ -56,7 +56,12 @@ _NOT = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(r"[.!?:;]\s|\n\n|\n[ \t]*(?:[-*+]|\d+[.)])\s|\|")
-_NEGATED_ITSELF = frozenset({"silence", "secrecy", "unsaid", "unasked", "unchecked", "authority"})
+_NEGATED_ITSELF = frozenset({"silence", "secrecy", "unsaid", "unasked", "unchecked", "authority", "passed", "lie"}) | {
+    "first_of_all",
+    "foreign_order",
+    "foreign_silence",
+    "spends",
+}
 """Words whose own sense is a negation."""
 _UNSHOWN = re.compile(
     r"<(\w+)\b[^>]{0,200}(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*[01](?:px|pt|em)?\b"
