@@ -141,7 +141,10 @@ class _Program:
     def _as_values(self, called: set[int]) -> Iterator[Seen]:
         """What runs code, handed on as a value or looked up by a name: who reads it does not see the call."""
         for node in self.nodes:
-            if isinstance(node, ast.Subscript):
+            if isinstance(node, ast.Call) and (name := self._looked_up(node)) is not None and id(node) not in called:
+                if name in RUNS_TEXT or name in {"os.system", "os.popen"}:
+                    yield Seen("obfuscated-call", True, "hides what it calls", node.lineno)
+            elif isinstance(node, ast.Subscript):
                 name = self.dotted(node) or ""
                 table, _, last = name.rpartition(".")
                 if last in DANGEROUS and table in SECRET_MODULES:

@@ -140,7 +140,7 @@ _DESCRIBING = re.compile(
     r"\b(?:(?:patterns?|things|what) to (?:report|flag|avoid|detect|look)|red flags?|look for|detect\w*|bad|unsafe"
     r"|anti-?patterns?|attacks?|threats?|droppers?|indicators?|never|avoid|do not|don'ts?|vulnerab\w+|suspicious"
     r"|signs? of|malicious|dangers?|dangerous|injections?|forbidden|prohibited|blocked|wrong|insecure|exploit\w*"
-    r"|payloads?|malware)\b|❌|✗|🚫",
+    r"|payloads?|malware|why not)\b|❌|✗|🚫",
     re.IGNORECASE,
 )
 _WARNS = r"(?:bad|wrong|unsafe|avoid|never|don't|do not|vulnerable|insecure|malicious|dangerous|incorrect)"
@@ -156,6 +156,9 @@ _ORDERS = re.compile(
 )
 
 
+_OTHERS_DO = re.compile(
+    r"\b(?:attackers?|adversar(?:y|ies)|malware|intruders?|the usual|the common|would (?:run|let|allow|give))\b", re.IGNORECASE
+)
 _ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)]|\|)\s")
 
 
@@ -209,4 +212,6 @@ class Passages:
         ):
             start -= 1
         sentence = re.sub(r"`[^`\n]*`", " ", "\n".join(self._lines[start : at + 1]))
+        if _OTHERS_DO.search(sentence):
+            return True
         return _ORDERS.search(sentence) is None and re.match(r"\s*\d+[.)]\s", self._lines[at]) is None
