@@ -61,6 +61,8 @@ _NEGATED_ITSELF = frozenset({"silence", "secrecy", "unsaid", "unasked", "uncheck
     "foreign_order",
     "foreign_silence",
     "spends",
+    "muted",
+    "favours",
 }
 """Words whose own sense is a negation."""
 _UNSHOWN = re.compile(
