@@ -43,7 +43,7 @@ def family_of(path: str, text: str) -> str:
             return SHELL
         if re.search(r"node|deno|bun|ruby|perl|php|lua|pwsh", first):
             return BRACES
-    if name in {"makefile", "gnumakefile", "justfile", "dockerfile", "containerfile", "procfile"}:
+    if name in {"makefile", "gnumakefile", "justfile", "dockerfile", "containerfile", "procfile", ".envrc"}:
         return SHELL
     if name in {"rakefile", "gemfile", "vagrantfile", "jenkinsfile"}:
         return BRACES
