@@ -14,6 +14,7 @@ from functools import lru_cache
 from importlib import resources
 from itertools import islice
 
+from adk_skills_agent.sources.scan.flow import KEPT
 from adk_skills_agent.sources.scan.python import Seen, is_own_service
 
 _MOST_CODE = 256 << 10
@@ -51,6 +52,7 @@ def _tables() -> tuple[dict[str, re.Pattern[str]], tuple[_Combination, ...]]:
 def capability_findings(text: str, path: str) -> list[Seen]:
     """What the abilities of a program mean, at the places of each of them."""
     text = "\n".join(line[:_LONGEST_LINE] for line in text[:_MOST_CODE].split("\n"))
+    text = KEPT.sub(lambda kept: " " * len(kept[0]), text)
     abilities, combinations = _tables()
     lines = [match.start() for match in re.finditer("\n", text)]
     known: dict[str, list[int]] = {}

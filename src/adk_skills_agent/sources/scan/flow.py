@@ -247,7 +247,7 @@ def _braces(text: str) -> Iterator[Seen]:
             yield from _told(carried.of(piece), sink, line, text)
 
 
-_KEPT = re.compile(
+KEPT = re.compile(
     r"\s-i\s+\S+|--(?:netrc-file|cert|key|kubeconfig|cacert|identity)[= ]\S+|(?:\s-v|--volume|--mount)[= ]\S+"
     r"|IdentityFile=\S+|\S+\.pub\b|\bknown_hosts\b"
 )
@@ -321,7 +321,7 @@ def _shell(text: str) -> Iterator[Seen]:
 
 
 def _shell_signs(carried: _Carried, line: str) -> set[str]:
-    found = carried.of(_KEPT.sub(" ", line))
+    found = carried.of(KEPT.sub(" ", line))
     for word in _WORD.findall(line):
         found |= carried.names.get(f"file:{word.removeprefix('@').removeprefix('./')}", set())
     return found

@@ -27,8 +27,8 @@ from adk_skills_agent.sources.scan.python_names import (
     HOME,
     HOOKS,
     HOST,
-    KEYS,
     KEY_FILES,
+    KEYS,
     LOADS,
     OWN,
     RUNS_CODE,
@@ -42,14 +42,15 @@ from adk_skills_agent.sources.scan.python_names import (
     SOCKETS,
     SPIED,
     SPIES,
-    STARTS,
     START_FILES,
+    STARTS,
 )
 
 _ROUNDS = 4  # how often the signs of names are gathered: each round carries them one assignment further
 _MOST_NODES = 60_000  # of one file; a larger one is read by the rules for text alone
 
 _LONGEST = 4_096  # of a text that constants make
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -150,7 +151,9 @@ class _Program:
                 if last in DANGEROUS and table in SECRET_MODULES:
                     spelled = not isinstance(node.slice, ast.Constant)
                     yield Seen("obfuscated-call", spelled, "hides what it calls", node.lineno)
-            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in called:
+            elif (
+                isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in called
+            ):
                 name = self.dotted(node) or ""
                 if name in RUNS_TEXT or name in {"os.system", "os.popen"}:
                     yield Seen("runner-as-value", False, "hands on what runs code as a value", node.lineno)

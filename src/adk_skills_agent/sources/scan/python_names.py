@@ -97,13 +97,9 @@ START_FILES = re.compile(
     r"|\.claude/(?:settings|CLAUDE|hooks)|\.codex/(?:config|AGENTS)|\.gemini/(?:settings|GEMINI)|\.cursor/(?:mcp|hooks)",
     re.IGNORECASE,
 )
-GRAVE = re.compile(
-    r"authorized_keys|ld\.so\.preload|sudoers|(?:site|user)customize|\.pth$|LaunchDaemons", re.MULTILINE
-)
+GRAVE = re.compile(r"authorized_keys|ld\.so\.preload|sudoers|(?:site|user)customize|\.pth$|LaunchDaemons", re.MULTILINE)
 RUNS_TEXT = _words("exec eval builtins.exec builtins.eval __builtins__.exec __builtins__.eval types.FunctionType")
-DANGEROUS = _words(
-    "exec eval compile system popen Popen run call check_output getoutput spawn execv execvp __import__"
-)
+DANGEROUS = _words("exec eval compile system popen Popen run call check_output getoutput spawn execv execvp __import__")
 FILLERS = _words("append extend add update write insert writestr put write_bytes write_text")
 SENDING_PROGRAM = re.compile(
     r"^\s*(?:\S*/)?(?:ba|z)?(?:sh -l?c )?"

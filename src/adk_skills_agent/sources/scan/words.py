@@ -159,7 +159,8 @@ _ORDERS = re.compile(
 
 
 _OTHERS_DO = re.compile(
-    r"\b(?:attackers?|adversar(?:y|ies)|malware|intruders?|the usual|the common|would (?:run|let|allow|give))\b", re.IGNORECASE
+    r"\b(?:attackers?|adversar(?:y|ies)|malware|intruders?|the usual|the common|would (?:run|let|allow|give))\b",
+    re.IGNORECASE,
 )
 _ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)]|\|)\s")
 
