@@ -131,7 +131,8 @@ _TOLD_PURPOSE = re.compile(
 _TOLD_RULES = frozenset({"writes-start-file", "gives-access", "key-file-put-somewhere"})
 _TEACHES = re.compile(
     r"\b(?:prompt injection|red[- ]team\w*|security (?:training|awareness|workshop|course)|sigma|yara|semgrep"
-    r"|detection (?:rules?|engineering)|(?:lint|linter|scanner|detector) rules?|malware analysis|attacker behaviou?r)\b",
+    r"|detection (?:rules?|engineering)|(?:lint|linter|scanner|detector) rules?|malware analysis"
+    r"|attacker behaviou?r)\b",
     re.IGNORECASE,
 )
 _SET_UP = re.compile(rb"eval\s+[\"']?\$\(\s*[\w./~$-]{2,40}\s+(?:env|init|hook|activate|completions?)\b")
