@@ -14,16 +14,8 @@ from functools import lru_cache
 from importlib import resources
 from itertools import chain, islice
 
-from adk_skills_agent.sources.scan.python import (
-    DECODED,
-    ENVIRON,
-    FETCHED,
-    KEY_FILES,
-    KEYS,
-    STARTS,
-    Seen,
-    is_own_service,
-)
+from adk_skills_agent.sources.scan.python import Seen, is_own_service
+from adk_skills_agent.sources.scan.python_names import DECODED, ENVIRON, FETCHED, KEY_FILES, KEYS, STARTS
 
 _LONGEST_REGION = 1_500
 _LONGEST_LINE = 4_000
@@ -51,7 +43,7 @@ def family_of(path: str, text: str) -> str:
             return SHELL
         if re.search(r"node|deno|bun|ruby|perl|php|lua|pwsh", first):
             return BRACES
-    if name in {"makefile", "gnumakefile", "justfile", "dockerfile", "containerfile", "procfile"}:
+    if name in {"makefile", "gnumakefile", "justfile", "dockerfile", "containerfile", "procfile", ".envrc"}:
         return SHELL
     if name in {"rakefile", "gemfile", "vagrantfile", "jenkinsfile"}:
         return BRACES
@@ -255,7 +247,7 @@ def _braces(text: str) -> Iterator[Seen]:
             yield from _told(carried.of(piece), sink, line, text)
 
 
-_KEPT = re.compile(
+KEPT = re.compile(
     r"\s-i\s+\S+|--(?:netrc-file|cert|key|kubeconfig|cacert|identity)[= ]\S+|(?:\s-v|--volume|--mount)[= ]\S+"
     r"|IdentityFile=\S+|\S+\.pub\b|\bknown_hosts\b"
 )
@@ -273,6 +265,10 @@ _SET = re.compile(
 _STARTED = re.compile(
     r"(?:^|[;&|({]|&&|\bthen|\bdo|\belse)\s*(?:(?:sudo|nohup|setsid|exec|env|command|RUN|@)\s+(?:-\w+\s+)*)*"
     rf"(?:(?:ba|z|da)?sh\s+|python3?\s+|node\s+|perl\s+|ruby\s+|source\s+|\.\s+)?{_FILE}"
+)
+_FIRST_WORD = re.compile(
+    r"(?:^|[;&|{]|\bthen|\bdo|\belse)\s*(?:(?:sudo|nohup|setsid|exec|command)\s+)*\"?"
+    r"\$(?:\{?(\w{1,60})(?:\[@\])?\}?(?![\w=.:/-])|\(([^()\n]{3,400})\))"
 )
 _WORD = re.compile(r"[\w./~@{}%:-]{2,200}")
 _CHECKED = re.compile(r"\b(?:sha\d+sum|shasum|gpg\s+--verify|cosign|minisign|sha256|md5sum|checksum)\b", re.IGNORECASE)
@@ -312,6 +308,10 @@ def _shell(text: str) -> Iterator[Seen]:
                 if sink == "run" and FETCHED in arrived and _direct_curl(piece):
                     arrived = arrived - {FETCHED}  # the rule for that knows the installers of known makers
                 yield from _told(arrived, sink, number, text)
+        for match in _FIRST_WORD.finditer(line):
+            signs_ = carried.names.get(match[1], set()) if match[1] else _shell_signs(carried, match[2])
+            if signs_ & {DECODED} or (match[1] and FETCHED in signs_):
+                yield Seen("decoded-code-runs", True, "runs a command that it decodes or fetches", number)
         for match in _STARTED.finditer(line):
             name = f"file:{match[1].removeprefix('./')}"
             arrived = carried.names.get(name, set()) & {DECODED, FETCHED}
@@ -321,7 +321,7 @@ def _shell(text: str) -> Iterator[Seen]:
 
 
 def _shell_signs(carried: _Carried, line: str) -> set[str]:
-    found = carried.of(_KEPT.sub(" ", line))
+    found = carried.of(KEPT.sub(" ", line))
     for word in _WORD.findall(line):
         found |= carried.names.get(f"file:{word.removeprefix('@').removeprefix('./')}", set())
     return found

@@ -12,129 +12,44 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from adk_skills_agent.sources.scan.python_names import (
+    CLIENTS,
+    DANGEROUS,
+    DECODED,
+    DECODERS,
+    DELETES,
+    ENVIRON,
+    FETCHED,
+    FETCHERS,
+    FETCHING_METHODS,
+    FILLERS,
+    GRAVE,
+    HOME,
+    HOOKS,
+    HOST,
+    KEY_FILES,
+    KEYS,
+    LOADS,
+    OWN,
+    RUNS_CODE,
+    RUNS_PROGRAMS,
+    RUNS_TEXT,
+    SECRET_MODULES,
+    SENDERS,
+    SENDING_METHODS,
+    SENDING_PROGRAM,
+    SHELLS,
+    SOCKETS,
+    SPIED,
+    SPIES,
+    START_FILES,
+    STARTS,
+)
+
 _ROUNDS = 4  # how often the signs of names are gathered: each round carries them one assignment further
 _MOST_NODES = 60_000  # of one file; a larger one is read by the rules for text alone
 
 _LONGEST = 4_096  # of a text that constants make
-
-DECODED, FETCHED, ENVIRON, KEYS, SPIED, STARTS, HOME = (
-    "decoded",
-    "fetched",
-    "environ",
-    "keys",
-    "spied",
-    "starts",
-    "home",
-)
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_DECODERS = _words(
-    "base64.b64decode base64.urlsafe_b64decode base64.standard_b64decode base64.b32decode base64.b16decode "
-    "base64.b85decode base64.a85decode base64.decodebytes base64.decode binascii.unhexlify binascii.a2b_base64 "
-    "binascii.a2b_hex binascii.a2b_uu bytes.fromhex bytearray.fromhex codecs.decode zlib.decompress gzip.decompress "
-    "bz2.decompress lzma.decompress chr marshal.loads"
-)
-_FETCHERS = _words(
-    "urllib.request.urlopen urllib.request.urlretrieve urllib.urlopen urllib2.urlopen requests.get requests.post "
-    "requests.request httpx.get httpx.post httpx.stream urllib3.request http.client.HTTPConnection "
-    "http.client.HTTPSConnection dns.resolver.resolve dns.resolver.query dns.resolver.Resolver ftplib.FTP "
-    "aiohttp.ClientSession requests.Session httpx.Client httpx.AsyncClient urllib3.PoolManager wget.download "
-    "xmlrpc.client.ServerProxy imaplib.IMAP4_SSL imaplib.IMAP4 poplib.POP3_SSL telnetlib.Telnet paramiko.SSHClient "
-    "websocket.create_connection websockets.connect pycurl.Curl"
-)
-_SOCKETS = _words("socket.socket socket.create_connection ssl.wrap_socket asyncio.open_connection")
-_FETCHING_METHODS = _words("recv recvfrom recv_into urlopen")
-_RUNS_CODE = _words(
-    "exec eval compile builtins.exec builtins.eval builtins.compile __builtins__.exec __builtins__.eval "
-    "types.FunctionType types.CodeType code.interact runpy.run_path code.InteractiveInterpreter.runsource"
-)
-_LOADS = _words(
-    "pickle.loads pickle.load pickle.Unpickler cPickle.loads dill.loads dill.load cloudpickle.loads cloudpickle.load "
-    "joblib.load marshal.loads marshal.load yaml.unsafe_load yaml.full_load jsonpickle.decode shelve.open"
-)
-_RUNS_PROGRAMS = _words(
-    "os.system os.popen os.execv os.execve os.execvp os.execvpe os.execl os.execlp os.spawnl os.spawnv os.spawnvp "
-    "os.spawnlp os.posix_spawn os.startfile subprocess.run subprocess.call subprocess.Popen subprocess.check_call "
-    "subprocess.check_output subprocess.getoutput subprocess.getstatusoutput pty.spawn commands.getoutput "
-    "asyncio.create_subprocess_shell asyncio.create_subprocess_exec popen2.popen2"
-)
-_SHELLS = _words("sh bash zsh dash ksh fish cmd cmd.exe powershell powershell.exe pwsh python python3 node perl ruby")
-_SENDERS = _words(
-    "urllib.request.urlopen urllib.request.Request urllib.request.urlretrieve requests.get requests.post requests.put "
-    "requests.patch requests.request requests.head requests.delete httpx.get httpx.post httpx.put httpx.patch "
-    "httpx.request httpx.stream urllib3.request socket.gethostbyname socket.getaddrinfo socket.gethostbyname_ex "
-    "dns.resolver.resolve dns.resolver.query webbrowser.open websockets.connect smtplib.SMTP.sendmail"
-)
-_SENDING_METHODS = _words(
-    "post put patch request send sendall sendto sendmail send_message add_header putheader upload_file upload_fileobj "
-    "put_object storbinary publish resolve gethostbyname urlopen send_bytes send_json send_str"
-)
-_CLIENTS = _words(
-    "boto3 botocore azure paramiko ftplib smtplib telegram telebot discord slack_sdk github dropbox minio pika kafka"
-    " redis pymongo psycopg2 aiohttp httpx requests websocket websockets socketio dns twilio sendgrid asyncssh fabric"
-    " pyrebase firebase_admin supabase zmq paho gspread notion_client urllib3 http tftpy scapy socket"
-)
-_SPIES = _words(
-    "pynput.keyboard.Listener keyboard.on_press keyboard.hook keyboard.record keyboard.read_event PIL.ImageGrab.grab "
-    "ImageGrab.grab pyautogui.screenshot mss.mss pyperclip.paste cv2.VideoCapture sounddevice.rec pyaudio.PyAudio "
-    "browser_cookie3.load browser_cookie3.chrome browser_cookie3.firefox keyring.get_password keyring.get_credential "
-    "win32crypt.CryptUnprotectData secretstorage.dbus_init getpass.getpass"
-)
-_SECRET_MODULES = _words("os subprocess builtins __builtins__ sys pty importlib posix nt ctypes types")
-_DELETES = _words("shutil.rmtree os.remove os.unlink os.rmdir")
-_HOOKS = _words("sys.meta_path sys.path_hooks")
-
-KEY_FILES = re.compile(
-    r"\.ssh\b(?!/?(?:known_hosts|config))|\bid_(?:rsa|ed25519|ecdsa|dsa)\b(?!\.pub)|\.aws\b(?:/(?:credentials|sso|config))?"
-    r"|\.git-credentials|\.netrc\b|\b_netrc\b|\.pypirc|\.npmrc|\.yarnrc|\.docker/config\.json|\.kube/config|\.gnupg"
-    r"|\.config/(?:gh|hub|gcloud|op|rclone|doctl|heroku)\b|application_default_credentials|\.azure\b|\.boto\b|\.s3cfg"
-    r"|\.databrickscfg|\.kaggle|\.huggingface|huggingface/token|\.cargo/credentials|\.terraform\.d|credentials\.tfrc"
-    r"|\.vault-token|\.password-store|\.pgpass|\.my\.cnf|\.(?:bash|zsh|python|psql|mysql|node_repl)_history|fish_history"
-    r"|\bLogin Data\b|(?:google-chrome|Google/Chrome|BraveSoftware|Microsoft/Edge|chromium|\.mozilla)\b"
-    r"|Firefox/Profiles"
-    r"|\blogins\.json|\bkey[34]\.db|cookies\.sqlite|Library/Keychains|login\.keychain|/etc/shadow|\bwallet\.dat"
-    r"|\.electrum|solana/id\.json|\.ethereum|Exodus|Local State\b|/proc/[\w*/]*environ|\.claude/\.credentials"
-    r"|\.codex/auth|\.gemini/oauth|kubernetes\.io/serviceaccount|\.wg[/ ]|/etc/wireguard|\.tsh\b|\.fly/config"
-    r"|Telegram Desktop/tdata|discord/Local Storage|Slack/(?:Cookies|storage)|\.1password|Bitwarden|\.keepass|\.kdbx",
-    re.IGNORECASE,
-)
-"""Files and folders that hold keys, passwords, cookies or wallets of a person."""
-_STARTS = re.compile(
-    r"authorized_keys|\.(?:bashrc|bash_profile|bash_login|profile|zshrc|zprofile|zshenv|zlogin|xprofile|xinitrc)\b"
-    r"|LaunchAgents|LaunchDaemons|\.config/(?:autostart|systemd)|/etc/(?:cron|profile|rc\.local|ld\.so\.preload|sudoers"
-    r"|systemd|init\.d|pam)|\.git/hooks|(?:site|user)customize\.py|\.pth$|Start Menu|Startup\b|CurrentVersion\\+Run"
-    r"|\.claude/(?:settings|CLAUDE|hooks)|\.codex/(?:config|AGENTS)|\.gemini/(?:settings|GEMINI)|\.cursor/(?:mcp|hooks)",
-    re.IGNORECASE,
-)
-_GRAVE = re.compile(
-    r"authorized_keys|ld\.so\.preload|sudoers|(?:site|user)customize|\.pth$|LaunchDaemons", re.MULTILINE
-)
-_RUNS_TEXT = _words("exec eval builtins.exec builtins.eval __builtins__.exec __builtins__.eval types.FunctionType")
-_DANGEROUS = _words(
-    "exec eval compile system popen Popen run call check_output getoutput spawn execv execvp __import__"
-)
-_FILLERS = _words("append extend add update write insert writestr put write_bytes write_text")
-_SENDING_PROGRAM = re.compile(
-    r"^\s*(?:\S*/)?(?:ba|z)?(?:sh -l?c )?"
-    r"(?:curl|wget|nc|ncat|scp|rsync|rclone|ftp|sftp|dig|nslookup|aws s3|gsutil|mail|sendmail|telnet)\b"
-)
-_HOST = re.compile(r"https?://([\w.-]+)")
-_OWN = (
-    (r"kaggle", "kaggle.com"),
-    (r"huggingface", "huggingface.co"),
-    (r"\.config/gh|\.git-credentials|\.netrc", "github.com"),
-    (r"gcloud|application_default", "googleapis.com"),
-    (r"\.aws", "amazonaws.com"),
-    (r"npmrc", "npmjs.org"),
-    (r"pypirc", "pypi.org"),
-    (r"\.azure", "azure.com"),
-    (r"\.codex", "openai.com"),
-    (r"\.claude", "anthropic.com"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +64,9 @@ class Seen:
 
 def is_own_service(text: str) -> bool:
     """Whether the keys that a program names belong to the only hosts that it names."""
-    hosts = set(_HOST.findall(text))
+    hosts = set(HOST.findall(text))
     return bool(hosts) and any(
-        re.search(files, text) and all(f".{host}".endswith(f".{ends}") for host in hosts) for files, ends in _OWN
+        re.search(files, text) and all(f".{host}".endswith(f".{ends}") for host in hosts) for files, ends in OWN
     )
 
 
@@ -212,8 +127,8 @@ class _Program:
             if sum(map(len, self._signs.values())) == before:
                 break
         called = [(node, self.dotted(node.func) or "") for node in self.nodes if isinstance(node, ast.Call)]
-        network = any(name in _SENDERS or name in _SOCKETS or name in _FETCHERS for _, name in called) or any(
-            name.partition(".")[0] in _CLIENTS for name in self._names.values()
+        network = any(name in SENDERS or name in SOCKETS or name in FETCHERS for _, name in called) or any(
+            name.partition(".")[0] in CLIENTS for name in self._names.values()
         )
         for call, name in called:
             yield from self._runs(call, name)
@@ -221,7 +136,27 @@ class _Program:
                 yield from self._sends(call, name)
             yield from self._hides(call)
             yield from self._writes(call, name)
+        yield from self._as_values({id(call.func) for call, _ in called})
         yield from self._together(called)
+
+    def _as_values(self, called: set[int]) -> Iterator[Seen]:
+        """What runs code, handed on as a value or looked up by a name: who reads it does not see the call."""
+        for node in self.nodes:
+            if isinstance(node, ast.Call) and (name := self._looked_up(node)) is not None and id(node) not in called:
+                if name in RUNS_TEXT or name in {"os.system", "os.popen"}:
+                    yield Seen("obfuscated-call", True, "hides what it calls", node.lineno)
+            elif isinstance(node, ast.Subscript):
+                name = self.dotted(node) or ""
+                table, _, last = name.rpartition(".")
+                if last in DANGEROUS and table in SECRET_MODULES:
+                    spelled = not isinstance(node.slice, ast.Constant)
+                    yield Seen("obfuscated-call", spelled, "hides what it calls", node.lineno)
+            elif (
+                isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in called
+            ):
+                name = self.dotted(node) or ""
+                if name in RUNS_TEXT or name in {"os.system", "os.popen"}:
+                    yield Seen("runner-as-value", False, "hands on what runs code as a value", node.lineno)
 
     # What names stand for.
 
@@ -261,7 +196,10 @@ class _Program:
                     return None
                 parts.append(inner)
                 return ".".join(reversed(parts))
-            elif isinstance(node, ast.Subscript) and (table := self._table_of(node.value)) in _SECRET_MODULES:
+            elif isinstance(node, ast.Subscript) and self.dotted(node.value) == "sys.modules":
+                parts.append(self.folded(node.slice) or "?")
+                return ".".join(reversed(parts))
+            elif isinstance(node, ast.Subscript) and (table := self._table_of(node.value)) in SECRET_MODULES:
                 parts.append(self.folded(node.slice) or "?")
                 parts.append(table or "")
                 return ".".join(reversed(parts))
@@ -280,7 +218,7 @@ class _Program:
             base, attribute = self.dotted(call.args[0]), self.folded(call.args[1])
             if base and attribute:
                 return f"{base}.{attribute}"
-            return f"{base}.?" if base in _SECRET_MODULES else None
+            return f"{base}.?" if base in SECRET_MODULES else None
         return None
 
     def folded(self, node: ast.AST | None, depth: int = 0) -> str | None:
@@ -349,6 +287,8 @@ class _Program:
             one = waiting.pop()
             if isinstance(one, ast.Name):
                 found |= self._known(one, one.id)
+                if self._names.get(one.id, one.id) in DECODERS:
+                    found.add(DECODED)  # handed on: ``map(chr, ...)``
                 if self._names.get(one.id) == "os.environ":
                     found.add(ENVIRON)
             elif isinstance(one, ast.Constant) and isinstance(one.value, str):
@@ -386,7 +326,7 @@ class _Program:
                     "all",
                 }:
                     continue
-                if name in _RUNS_PROGRAMS:  # what a program says is not what it was given
+                if name in RUNS_PROGRAMS:  # what a program says is not what it was given
                     waiting.extend(one.args)
                     continue
             waiting.extend(ast.iter_child_nodes(one))
@@ -396,13 +336,13 @@ class _Program:
             texts.reverse()
             path = "/".join(text.strip("/") for text in texts)
             if len(path) < 4096:
-                found |= {sign for sign, pattern in ((KEYS, KEY_FILES), (STARTS, _STARTS)) if pattern.search(path)}
+                found |= {sign for sign, pattern in ((KEYS, KEY_FILES), (STARTS, START_FILES)) if pattern.search(path)}
         return found
 
     def _signs_of_call(self, call: ast.Call, name: str) -> set[str]:
         found: set[str] = set()
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        if name in _DECODERS or (method == "fromhex" and name != "uuid.UUID.fromhex"):
+        if name in DECODERS or (method == "fromhex" and name != "uuid.UUID.fromhex"):
             found.add(DECODED)
         if (
             method in {"decode", "translate"}
@@ -410,9 +350,9 @@ class _Program:
             and self.folded(call.args[0]) in {"rot13", "rot_13", "hex", "base64"}
         ):
             found.add(DECODED)
-        if name in _FETCHERS or method in _FETCHING_METHODS:
+        if name in FETCHERS or method in FETCHING_METHODS:
             found.add(FETCHED)
-        if name in _SPIES:
+        if name in SPIES:
             found.add(SPIED)
         if name in {"pathlib.Path.home", "os.path.expanduser"} and self._text_of(call) in {"", "~", "~/"}:
             found.add(HOME)
@@ -422,7 +362,7 @@ class _Program:
             base = call.func.value
             if isinstance(base, ast.Name) and base.id in {"self", "cls"}:
                 found |= self._signs.get((0, f"{method}()"), set())
-        if name in _RUNS_PROGRAMS:
+        if name in RUNS_PROGRAMS:
             text = " ".join(
                 one.value for one in ast.walk(call) if isinstance(one, ast.Constant) and isinstance(one.value, str)
             )[:4096]
@@ -474,7 +414,7 @@ class _Program:
         function, name = call.func, ""
         if isinstance(function, ast.Attribute):
             name = function.attr
-            if name in _FILLERS:
+            if name in FILLERS:
                 signs = set[str]().union(*map(self.signs_of, call.args)) - {STARTS}
                 self._give(function.value, signs)
                 self._give_file(function.value, signs)
@@ -514,29 +454,29 @@ class _Program:
 
     def _runs(self, call: ast.Call, name: str) -> Iterator[Seen]:
         first = call.args[0] if call.args else None
-        if name in _RUNS_CODE or name.endswith((".exec_module", ".runsource", ".runcode")):
+        if name in RUNS_CODE or name.endswith((".exec_module", ".runsource", ".runcode")):
             signs = set[str]().union(*map(self.signs_of, call.args[:3]))
             if signs & {DECODED, FETCHED}:
                 says = "runs code that it decodes" if DECODED in signs else "runs code that it fetches"
                 yield Seen("decoded-code-runs" if DECODED in signs else "fetched-code-runs", True, says, call.lineno)
-            elif first is not None and not isinstance(first, ast.Constant) and name in _RUNS_TEXT:
+            elif first is not None and not isinstance(first, ast.Constant) and name in RUNS_TEXT:
                 built = isinstance(first, ast.BinOp) and self.folded(first) is not None
                 yield Seen("built-code-runs", built, "runs code that it makes while it runs", call.lineno)
-        elif name in _LOADS:
+        elif name in LOADS:
             signs = set[str]().union(*map(self.signs_of, call.args[:1]))
             if signs & {DECODED, FETCHED}:
                 says = "unpickles what it fetches or decodes, which can run any code"
                 yield Seen("pickle-runs", True, says, call.lineno)
             else:
                 yield Seen("reads-pickle", False, "reads a pickle, which can run any code", call.lineno)
-        elif name in _RUNS_PROGRAMS:
+        elif name in RUNS_PROGRAMS:
             command = first or next((word.value for word in call.keywords if word.arg in {"args", "cmd"}), None)
             signs = self._program_signs(call, command)
             if signs & {DECODED, FETCHED}:
                 says = "starts a program or a command that it decodes or fetches"
                 yield Seen("fetched-program-runs", True, says, call.lineno)
             text = self._text_of(call)
-            if _SENDING_PROGRAM.search(text) and (carried := self.signs_of(call) & {KEYS, ENVIRON}):
+            if SENDING_PROGRAM.search(text) and (carried := self.signs_of(call) & {KEYS, ENVIRON}):
                 what = "keys or passwords" if KEYS in carried else "the environment, where keys are"
                 yield Seen("secrets-sent-by-a-program", True, f"sends {what} with a program", call.lineno)
 
@@ -555,7 +495,7 @@ class _Program:
         word = (self.folded(start) or "").replace("/", " ").split()
         if not word:
             return self.signs_of(start)
-        if not _SHELLS.intersection(word):
+        if not SHELLS.intersection(word):
             return set()
         given = next((one.value for one in call.keywords if one.arg == "input"), None)
         return self.signs_of(command) | self.signs_of(given)
@@ -566,7 +506,7 @@ class _Program:
 
     def _sends(self, call: ast.Call, name: str) -> Iterator[Seen]:
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        if name not in _SENDERS and method not in _SENDING_METHODS:
+        if name not in SENDERS and method not in SENDING_METHODS:
             return
         signs = set[str]().union(*map(self.signs_of, (*call.args, *(word.value for word in call.keywords))))
         for sign, rule, says in (
@@ -598,8 +538,8 @@ class _Program:
         given = set[str]().union(*map(self.signs_of, call.args))
         plain = isinstance(key, ast.Constant)
         called = self.folded(key)
-        if base in _SECRET_MODULES or odd:
-            dangerous = called in _DANGEROUS
+        if base in SECRET_MODULES or odd:
+            dangerous = called in DANGEROUS
             if dangerous or (not plain and called is None):
                 yield Seen("obfuscated-call", dangerous or DECODED in given, says, call.lineno)
         elif not plain and DECODED in given | self.signs_of(key):
@@ -641,7 +581,7 @@ class _Program:
             target = call.func.value if mode and set(mode) <= set("wax+bt") and set(mode) & set("wax") else None
         if target is not None and STARTS in self.signs_of(target):
             text = self._texts
-            stops = bool(_GRAVE.search(text) or re.search(r"\b(?:curl|wget|base64)\b|/dev/tcp|https?://", text))
+            stops = bool(GRAVE.search(text) or re.search(r"\b(?:curl|wget|base64)\b|/dev/tcp|https?://", text))
             yield Seen("writes-start-file", stops, "writes a file that is run at a login or a start", call.lineno)
 
     def _word(self, call: ast.Call, name: str) -> str | None:
@@ -655,31 +595,31 @@ class _Program:
 
     def _together(self, called: list[tuple[ast.Call, str]]) -> Iterator[Seen]:
         """What two places of a program say together, without a name that links them."""
-        fetches = [call for call, name in called if name in _FETCHERS or FETCHED in self._signs_of_call(call, name)]
-        sends = [call for call, name in called if name in _SENDERS]
+        fetches = [call for call, name in called if name in FETCHERS or FETCHED in self._signs_of_call(call, name)]
+        sends = [call for call, name in called if name in SENDERS]
         made = {
             self._core(call.args[0] if name == "os.chmod" and call.args else getattr(call.func, "value", None)): call
             for call, name in called
             if (name == "os.chmod" or name.endswith(".chmod")) and self._makes_executable(call)
         }
         for call, name in called:
-            if fetches and made and name in _RUNS_PROGRAMS and call.args:
+            if fetches and made and name in RUNS_PROGRAMS and call.args:
                 command = call.args[0]
                 program = command.elts[0] if isinstance(command, ast.List | ast.Tuple) and command.elts else command
                 core = self._core(program)
                 if core and core in made:
                     says = "downloads a program, makes it executable and starts it"
                     yield Seen("fetched-program-runs", True, says, call.lineno)
-            if name in _DELETES and call.args and HOME in self.signs_of(call.args[0]):
+            if name in DELETES and call.args and HOME in self.signs_of(call.args[0]):
                 yield Seen("destroys", True, "deletes what is in the home folder", call.lineno)
             if name in {"sys.path.insert", "sys.path.append"} and FETCHED in self.signs_of(
                 call.args[-1] if call.args else None
             ):
                 yield Seen("fetched-code-runs", True, "has Python import what it fetches", call.lineno)
-            if name.startswith(tuple(_HOOKS)) and name.endswith((".append", ".insert")):
+            if name.startswith(tuple(HOOKS)) and name.endswith((".append", ".insert")):
                 says = "changes how Python finds modules" + (", and fetches" if fetches else "")
                 yield Seen("import-hook", bool(fetches), says, call.lineno)
-            if sends and name in _SPIES:
+            if sends and name in SPIES:
                 says = "reads the screen, the keyboard or a store of passwords in a program that sends data"
                 yield Seen("private-data-sent", False, says, call.lineno)
             if (

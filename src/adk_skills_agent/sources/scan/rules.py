@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any
 
 from adk_skills_agent.format.models import nfkc
+from adk_skills_agent.sources.scan.capabilities import capability_findings
 from adk_skills_agent.sources.scan.flow import family_of, flow_findings, spelled_out
 from adk_skills_agent.sources.scan.programs import PYTHON, Program, comments, fenced_blocks, programs_in
 from adk_skills_agent.sources.scan.python import Seen, python_findings
@@ -107,9 +108,15 @@ def scan_tree(tree: SkillTree) -> list[Finding]:
     found: list[Finding] = []
     for path, file in tree.files.items():
         found += _scan_file(path, file.data)
-    told = _TOLD_PURPOSE.search(_description(tree))
-    if told is not None:
-        found = [replace(one, weight=Weight.WARN) if _is_told(one, tree) else one for one in found]
+    says = _description(tree)
+    told, teaches = _TOLD_PURPOSE.search(says) is not None, _TEACHES.search(says) is not None
+    if told or teaches:
+        found = [
+            replace(one, weight=Weight.WARN)
+            if (told and _is_told(one, tree)) or (teaches and _is_sample(one, tree))
+            else one
+            for one in found
+        ]
     found.sort(key=lambda one: (_ORDER[one.weight], one.file, one.line))
     return found[:MAX_FINDINGS]
 
@@ -117,9 +124,19 @@ def scan_tree(tree: SkillTree) -> list[Finding]:
 _TOLD_PURPOSE = re.compile(
     r"\.(?:bash|zsh)rc\b|\.profile\b|\bdotfiles?\b|\bshell (?:config\w*|set-?up|profile|start-?up)|\bgit hooks?\b"
     r"|\bcron(?:tab|s| jobs?)?\b|\bsystemd\b|\blaunchd\b|\b(?:at|on) (?:boot|login|start-?up)\b"
-    r"|\bscheduled (?:tasks?|jobs?)\b",
+    r"|\bschedul\w+\b|\bautomatic backups?\b|\btunnels?\b|\bssh\b|\bregistry\b|\b(?:fnm|nvm|pyenv|rbenv|asdf|mise)\b"
+    r"|\bversion managers?\b",
     re.IGNORECASE,
 )
+_TOLD_RULES = frozenset({"writes-start-file", "gives-access", "key-file-put-somewhere"})
+_TEACHES = re.compile(
+    r"\b(?:prompt injection|red[- ]team\w*|security (?:training|awareness|workshop|course)|sigma|yara|semgrep"
+    r"|detection (?:rules?|engineering)|(?:lint|linter|scanner|detector) rules?|malware analysis"
+    r"|attacker behaviou?r)\b",
+    re.IGNORECASE,
+)
+_SET_UP = re.compile(rb"eval\s+[\"']?\$\(\s*[\w./~$-]{2,40}\s+(?:env|init|hook|activate|completions?)\b")
+"""What the set-up of a tool writes into a shell's start file."""
 _BEYOND_PURPOSE = re.compile(
     rb"\b(?:curl|wget|nc|ncat|base64|xxd|eval)\b|/dev/tcp|urlopen|requests\.|fetch\(|authorized_keys|ld\.so\.preload",
     re.IGNORECASE,
@@ -133,8 +150,13 @@ def _description(tree: SkillTree) -> str:
 
 
 def _is_told(one: Finding, tree: SkillTree) -> bool:
-    """Whether a start file is written by a skill that says in its description that this is what it does."""
-    return one.rule == "writes-start-file" and not _BEYOND_PURPOSE.search(tree.files[one.file].data)
+    """Whether a skill does what its description says that it does: writes a start file, opens a tunnel."""
+    return one.rule in _TOLD_RULES and not _BEYOND_PURPOSE.search(_SET_UP.sub(b"", tree.files[one.file].data))
+
+
+def _is_sample(one: Finding, tree: SkillTree) -> bool:
+    """Whether a finding is in a text besides the instructions of a skill that teaches or finds attacks."""
+    return one.file != tree.skill_file and one.file.lower().endswith(_TEXT_SUFFIXES)
 
 
 _TEXT_SUFFIXES = (".md", ".mdx", ".txt", ".rst", ".html", ".markdown", ".adoc")
@@ -200,6 +222,8 @@ def _scan_file(path: str, data: bytes) -> list[Finding]:
         found.append(Finding("not-read", Weight.WARN, says, path))
     found += _by_rules(path, text, is_text=is_text, is_code=is_code)
     found += _programs_of(path, text, is_text=is_text)
+    if not is_text and programs_in(path, text, is_text=False):
+        found += _seen(capability_findings(text, path), path, text, lambda line: line)
     if is_text or not is_code:
         readable = _INVISIBLE.sub("", nfkc(text)) if not text.isascii() else text
         found += _seen(word_findings(readable), path, text, lambda line: line)

@@ -2,7 +2,7 @@
 
 One word proves nothing: most skills have an API key, many say what not to show. An attack needs several within a few
 lines: a secret, a way out, and silence. The words and what they mean together are data: ``[word]`` and ``[[together]]``
-of ``rules.toml``.
+of ``words.toml``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Together:
 
 @lru_cache(maxsize=1)
 def _tables() -> tuple[dict[str, re.Pattern[str]], tuple[_Together, ...]]:
-    data = tomllib.loads(resources.files("adk_skills_agent.sources.scan").joinpath("rules.toml").read_text("utf-8"))
+    data = tomllib.loads(resources.files("adk_skills_agent.sources.scan").joinpath("words.toml").read_text("utf-8"))
     words = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in data["word"].items()}
     together = tuple(
         _Together(
@@ -56,7 +56,14 @@ _NOT = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(r"[.!?:;]\s|\n\n|\n[ \t]*(?:[-*+]|\d+[.)])\s|\|")
-_NEGATED_ITSELF = frozenset({"silence", "secrecy", "unsaid", "unasked", "unchecked", "authority"})
+_NEGATED_ITSELF = frozenset({"silence", "secrecy", "unsaid", "unasked", "unchecked", "authority", "passed", "lie"}) | {
+    "first_of_all",
+    "foreign_order",
+    "foreign_silence",
+    "spends",
+    "muted",
+    "favours",
+}
 """Words whose own sense is a negation."""
 _UNSHOWN = re.compile(
     r"<(\w+)\b[^>]{0,200}(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*[01](?:px|pt|em)?\b"
@@ -135,7 +142,7 @@ _DESCRIBING = re.compile(
     r"\b(?:(?:patterns?|things|what) to (?:report|flag|avoid|detect|look)|red flags?|look for|detect\w*|bad|unsafe"
     r"|anti-?patterns?|attacks?|threats?|droppers?|indicators?|never|avoid|do not|don'ts?|vulnerab\w+|suspicious"
     r"|signs? of|malicious|dangers?|dangerous|injections?|forbidden|prohibited|blocked|wrong|insecure|exploit\w*"
-    r"|payloads?|malware)\b|❌|✗|🚫",
+    r"|payloads?|malware|why not)\b|❌|✗|🚫",
     re.IGNORECASE,
 )
 _WARNS = r"(?:bad|wrong|unsafe|avoid|never|don't|do not|vulnerable|insecure|malicious|dangerous|incorrect)"
@@ -151,6 +158,10 @@ _ORDERS = re.compile(
 )
 
 
+_OTHERS_DO = re.compile(
+    r"\b(?:attackers?|adversar(?:y|ies)|malware|intruders?|the usual|the common|would (?:run|let|allow|give))\b",
+    re.IGNORECASE,
+)
 _ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)]|\|)\s")
 
 
@@ -204,4 +215,6 @@ class Passages:
         ):
             start -= 1
         sentence = re.sub(r"`[^`\n]*`", " ", "\n".join(self._lines[start : at + 1]))
+        if _OTHERS_DO.search(sentence):
+            return True
         return _ORDERS.search(sentence) is None and re.match(r"\s*\d+[.)]\s", self._lines[at]) is None
