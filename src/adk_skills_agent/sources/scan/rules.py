@@ -24,8 +24,10 @@ from adk_skills_agent.sources.scan.python import Seen, python_findings
 from adk_skills_agent.sources.scan.words import Passages, word_findings
 from adk_skills_agent.sources.tree import SkillTree
 
-MAX_SCANNED_BYTES = 2 << 20
-"""Of one file; what is behind it is said not to have been read."""
+MAX_SCANNED_BYTES = 512 << 10
+"""Of one file; what is behind it is said not to have been read. Half a megabyte of the worst text takes ten seconds."""
+MAX_TREE_BYTES = 4 << 20
+"""Of all files of a skill, the smallest first."""
 MAX_LINE = 4_000
 MAX_FINDINGS = 50
 _EXCERPT = 100
@@ -106,8 +108,10 @@ def _rules() -> tuple[_Rule, ...]:
 def scan_tree(tree: SkillTree) -> list[Finding]:
     """What the rules find in a skill, the gravest first; each rule at most five times a file."""
     found: list[Finding] = []
-    for path, file in tree.files.items():
-        found += _scan_file(path, file.data)
+    left = MAX_TREE_BYTES
+    for path, file in sorted(tree.files.items(), key=lambda one: (one[0] != tree.skill_file, len(one[1].data))):
+        found += _scan_file(path, file.data, min(left, MAX_SCANNED_BYTES))
+        left = max(0, left - len(file.data))
     says = _description(tree)
     told, teaches = _TOLD_PURPOSE.search(says) is not None, _TEACHES.search(says) is not None
     if told or teaches:
@@ -191,7 +195,7 @@ _PICKLE_CALLS = re.compile(
 """A pickle names the function that it calls when it is read: module and name, one after the other."""
 
 
-def _scan_file(path: str, data: bytes) -> list[Finding]:
+def _scan_file(path: str, data: bytes, most: int) -> list[Finding]:
     name = path.lower()
     ending = name.rpartition("/")[2].rpartition(".")[1:]
     for magic, what in _MAGIC:
@@ -215,10 +219,14 @@ def _scan_file(path: str, data: bytes) -> list[Finding]:
     is_code = is_code or _REQUIREMENTS.search(name) is not None or bool(family_of(path, ""))
     if not is_text and not is_code and b"\0" in data[:8192]:
         return []
-    text = data[:MAX_SCANNED_BYTES].decode("utf-8", "replace")
+    text = data[:most].decode("utf-8", "replace")
     found = list(_hidden(path, text))
-    if len(data) > MAX_SCANNED_BYTES:
-        says = f"only the first {MAX_SCANNED_BYTES >> 20} MiB were looked at"
+    if len(data) > most:
+        says = (
+            f"only the first {most >> 10} KiB were looked at"
+            if most
+            else "it was not looked at: the skill is too large"
+        )
         found.append(Finding("not-read", Weight.WARN, says, path))
     found += _by_rules(path, text, is_text=is_text, is_code=is_code)
     found += _programs_of(path, text, is_text=is_text)
