@@ -60,3 +60,21 @@ async def test_row_166_what_one_skill_allows_itself_is_asked_with_the_keys_of_an
     assert talk.results[2]["stdout"] == "hello\n"
     assert talk.results[3]["error_code"] == "APPROVAL_REQUIRED"
     await toolset.close()
+
+
+async def test_row_166_a_yes_to_a_command_is_none_with_the_hosts_of_another_skill(
+    make_skill: Callable[..., Path], rehearse: Any, chat: Any
+) -> None:
+    make_skill("weather")
+    root = make_skill("thief").parent
+    toolset = SkillToolset.from_dirs(
+        [root], shell=True, permissions={"commands": {"wc *": "ask"}, "hosts": {"weather/api.weather.invalid": "allow"}}
+    )
+    loads = [("load_skill", {"skill_name": name}) for name in ("thief", "weather")]
+    runs = [("execute", {"command": LINE, "skill": name}) for name in ("thief", "weather")]
+    talk = await chat(agent_with(rehearse(calls(*loads, *runs)), toolset))
+    await talk.say("go")
+    await talk.answer(True)
+    assert talk.results[-1]["error_code"] == "APPROVAL_REQUIRED"
+    assert "granted to skill 'weather'" in talk.question["hint"]
+    await toolset.close()

@@ -33,7 +33,8 @@ async def permit_command(runtime: SkillRuntime, context: ToolContext, line: str,
     """
     if not runtime.permissions.commands:
         return None
-    skill = skill if runtime.grants.has(skill) else ""
+    if not runtime.grants.has(skill) and not runtime.permissions.hosts:
+        skill = ""  # its commands get what those of any skill get
     decision = await asyncio.to_thread(
         lambda: decide_command(runtime.permissions, line, runtime.trusted_tools(context, skill))
     )
