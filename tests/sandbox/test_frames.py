@@ -13,7 +13,9 @@ _VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-_FRAMES = st.builds(lambda rest, kind: {**rest, "t": kind}, st.dictionaries(st.text(), _VALUES, max_size=4), st.text())
+_FRAMES = st.builds(
+    lambda rest, kind: {**rest, "t": kind}, st.dictionaries(st.text(), _VALUES, max_size=4), st.text(max_size=20)
+)
 
 
 @settings(max_examples=20, deadline=None)
@@ -51,9 +53,10 @@ def test_any_bytes_are_frames_or_an_error_of_the_protocol(data: bytes) -> None:
         ((2).to_bytes(4, "big") + b"[]", "not an object"),
         ((2).to_bytes(4, "big") + b"{}", "not an object with a kind"),
         ((7).to_bytes(4, "big") + b'{"t":1}', "not an object with a kind"),
+        ((108).to_bytes(4, "big") + b'{"t":"' + b"k" * 100 + b'"}', "not an object with a kind"),
         ((100_000).to_bytes(4, "big") + b"[" * 100_000, "not JSON"),
     ],
-    ids=["gigabyte", "one-too-many", "empty", "broken", "bytes", "list", "no-kind", "number-kind", "deep"],
+    ids=["gigabyte", "one-too-many", "empty", "broken", "bytes", "list", "no-kind", "number-kind", "long-kind", "deep"],
 )
 def test_what_is_no_frame_is_refused_before_it_is_taken(data: bytes, reason: str) -> None:
     with pytest.raises(frames.FrameError, match=reason):

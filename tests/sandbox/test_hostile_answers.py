@@ -54,6 +54,16 @@ def test_row_152_reasons_and_names_without_number_do_not_fill_the_memory(folder:
     assert len(notes) < 120
 
 
+def test_row_164_reasons_and_paths_of_a_megabyte_do_not_become_sentences(folder: RunFolder) -> None:
+    """Seen: a sentence for each time that nothing of the working directory was kept, however often it said so."""
+    for number in range(200):
+        folder.take({"t": "skip", "path": ".", "reason": f"{number}" + "r" * 900_000})
+    folder.take({"t": "skip", "path": "x" * 900_000, "reason": "r"})
+    assert len(folder.notes) == 50
+    assert sum(map(len, folder.notes)) < 20_000
+    assert sum(len(name) + len(reason) for name, reason in folder._skipped) < 30_000
+
+
 def test_row_152_a_session_takes_no_more_bytes_than_it_asked_for() -> None:
     """Seen: each file was kept, also those that were too many to be told."""
     files = _Files(POLICY, None)

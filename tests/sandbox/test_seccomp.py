@@ -278,6 +278,16 @@ def test_row_135_options_of_a_process_that_are_newer_than_the_filter_are_unknown
 
 
 @both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_167_nobody_has_to_wait_for_a_run_that_has_a_file_open(arch, profile):
+    """Seen: with namespaces, for a plain user's agent, each opening of a skill's file waited until the run ended."""
+    for command in (1024, 1040):  # F_SETLEASE, F_SETDELEG
+        assert call(arch, "fcntl", 3, command, 1, profile=profile) == EPERM
+    for command in (1, 3, 6, 1025, 1030, 1033):
+        assert call(arch, "fcntl", 3, command, 1, profile=profile) == PASS
+
+
+@both
 def test_row_76_at_landlock_no_inotify_instance_is_charged_to_the_agents_user(arch):
     for name in ("inotify_init", "inotify_init1", "inotify_add_watch"):
         if name in NUMBERS[arch]:

@@ -368,6 +368,22 @@ for name in (value.replace("_", ":"), value.replace("K", "\u212a"), value.replac
     assert list(workspace.iterdir()) == []
 
 
+async def test_row_163_a_long_name_is_not_cut_before_secrets_in_it_are_redacted(limits: SandboxPolicy) -> None:
+    """Seen: the name of a link ended with 30 of the 31 characters of the secret, at character 512."""
+    value = "sk_live_K9hunter2-abcdefghijklm"
+    code = """
+import os
+for start in (470, 485, 500):
+    path = "/".join(["d" * 100] * 4) + "/" + "e" * (start - 404) + os.environ["KEY"]
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.symlink("/x", path)
+"""
+    result = await local_sandbox().run(ExecutionRequest(("python3", "-c", code), limits, env={"KEY": Secret(value)}))
+    names = [name for name, _ in result.skipped_files]
+    assert [name[-12:] for name in names] == ["[secret KEY]"] * 3
+    assert value[:6] not in repr(result)
+
+
 async def test_secrets_of_others_are_kept_out_as_well(limits: SandboxPolicy, nothing_left: None) -> None:
     other = Secret("the-secret-of-another-skill")
     request = ExecutionRequest(

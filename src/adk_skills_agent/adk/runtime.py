@@ -141,14 +141,15 @@ class SkillRuntime:
         """Whether files of the user are put into the session's workspace: where all its skills share it."""
         return self.workspace == "session"
 
-    def trusted_tools(self, context: ReadonlyContext) -> tuple[str, ...]:
+    def trusted_tools(self, context: ReadonlyContext, only: str = "") -> tuple[str, ...]:
         """Entries of ``allowed-tools`` that need no question now: those of active skills, where the owner trusts them.
 
+        ``only`` is the one that counts for a command with its grants: no other skill frees what has its keys (row 166).
         For ``decide_command(permissions, line, trusted)``. May block: a skill's head may have to be read.
         """
         if not self.trust_allowed_tools:
             return ()
-        skills = [self.source.local(name) for name in self.active.active(context)]
+        skills = [self.source.local(name) for name in ([only] if only else self.active.active(context))]
         return tuple(dict.fromkeys(tool for skill in skills if skill is not None for tool in skill.allowed_tools))
 
     @property

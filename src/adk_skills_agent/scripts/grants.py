@@ -180,6 +180,10 @@ class Grants:
             variables.update(grant.env)
         return variables
 
+    def has(self, skill: str) -> bool:
+        """Whether commands of a skill get more than those of no skill."""
+        return skill in self._by_name
+
     def hosts_of(self, skill: str, script: str, has: HasFile = lambda _path: False) -> tuple[str, ...]:
         """The hosts one script may connect to besides those of the policy."""
         return tuple(dict.fromkeys(host for grant in self._for(skill, script, has) for host in grant.hosts))

@@ -33,6 +33,7 @@ MODEL_STREAM_CHARS = 20_000
 ERROR_CHARS = 200
 """Length of the ``error`` sentence's quoted cause (S0-20)."""
 HEAD_SHARE = 0.75
+_PATH_CHARS, _NOTE_CHARS = 512, 2_000
 
 _REASONS = {
     Status.TIMEOUT: "timeout",
@@ -121,14 +122,20 @@ class ScriptOutcome:
                 for file in result.files
             ]
         if result.skipped_files:
-            shown = [{"name": name, "reason": reason} for name, reason in result.skipped_files[:20]]
+            shown = [
+                {"name": shorten(name, _PATH_CHARS), "reason": reason} for name, reason in result.skipped_files[:20]
+            ]
             answer["skipped_files"] = shown
             if len(result.skipped_files) > len(shown):
                 answer["skipped_files_left_out"] = len(result.skipped_files) - len(shown)
         # A shell script goes on after a command that is not there, and may call what it did a success.
         unseen = [thing.for_model() for thing in self.missing] if self.error is None else []
         if self.plan.notes or result.notes or notes or unseen:
-            answer["notes"] = [*self.plan.notes, *result.notes, *notes, *unseen]
+            told = [*self.plan.notes, *result.notes, *notes, *unseen]
+            answer["notes"] = [
+                note if len(note) <= _NOTE_CHARS else f"{note[: _NOTE_CHARS // 2]}...{note[-_NOTE_CHARS // 2 :]}"
+                for note in told
+            ]
         return answer
 
 

@@ -67,6 +67,22 @@ async def test_allowed_tools_count_once_this_version_was_approved_and_other_tool
     server.assert_finished()
 
 
+@pytest.mark.parametrize("verdict", ["allow", "ask", "deny"])
+async def test_row_168_a_tool_that_runs_at_the_models_provider_cannot_ask_so_it_is_left_out(
+    verdict: str, make_skill: Callable[..., Path], rehearse: Any, chat: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Seen: with a rule that says ask, the model had url_context, and nobody was asked."""
+    file = make_skill("reader") / "SKILL.md"
+    text = file.read_text()
+    file.write_text(text.replace("description:", "metadata:\n  adk_additional_tools: [url_context]\ndescription:", 1))
+    toolset = SkillToolset.from_dirs([file.parents[1]], permissions={"tools": {"url_context": verdict}})
+    server = rehearse(calls(("load_skill", {"skill_name": "reader"}), "Done."))
+    talk = await chat(agent_with(server, toolset))
+    await talk.say("Read")
+    assert ("urlContext" in str(server.requests[-1].body)) == (verdict == "allow")
+    assert ("url_context needs an approval, which cannot be asked for" in caplog.text) == (verdict == "ask")
+
+
 async def test_allowed_tools_never_override_ask_or_deny(mailer: Path, rehearse: Any, chat: Any) -> None:
     server = rehearse(calls(("load_skill", {"skill_name": "mailer"}), MAIL, "Done."))
     toolset = SkillToolset.from_dirs(
@@ -113,7 +129,7 @@ async def test_a_tool_that_streams_cannot_be_asked_for_and_is_left_out(
     await talk.say("Mail Bob")
     assert "send_mail" not in server.requests[-1].tool_names
     assert "delete_mail" in server.requests[-1].tool_names
-    assert "the streaming tool send_mail needs an approval" in caplog.text
+    assert "the tool send_mail needs an approval" in caplog.text
 
 
 async def test_trusted_allowed_tools_are_not_asked_about_and_denials_stay(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from adk_skills_agent.errors import EvalFileError
-from adk_skills_agent.evals.formats.located import json_document
+from adk_skills_agent.evals.formats.located import Unreadable, json_document, yaml_document
 from adk_skills_agent.evals.formats.reading import read_eval_file
 from evals.eval_folders import make_skill
 
@@ -126,3 +127,11 @@ def test_located_json_is_what_json_says(text: str) -> None:
     import json
 
     assert json_document(text).plain == json.loads(text)
+
+
+@pytest.mark.parametrize("read", [json_document, yaml_document])
+def test_row_165_a_file_of_many_small_values_is_refused_soon(read: Callable[[str], object]) -> None:
+    """Seen: 32 MiB of `0,` took a minute and a half, and as much YAML gigabytes."""
+    text = "[" + "[]," * 300_000 + "[]]"
+    with pytest.raises(Unreadable, match="more than 200,000 values"):
+        read(text)

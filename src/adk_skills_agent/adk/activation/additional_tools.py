@@ -154,12 +154,20 @@ def permitted_tools(runtime: SkillRuntime, tools: Iterable[BaseTool], active: Se
         asking = [skill for verdict, skill in verdicts if verdict is Verdict.ASK]
         if any(verdict is Verdict.ALLOW for verdict, _ in verdicts):
             offered.append(tool)
-        elif asking and inspect.isasyncgenfunction(getattr(tool, "func", None)):
-            # google-adk starts these itself in run_live and never calls run_async, so nobody would be asked.
-            logger.warning("the streaming tool %s needs an approval, which cannot be asked for: left out", tool.name)
+        elif asking and not _is_called_here(tool):
+            logger.warning("the tool %s needs an approval, which cannot be asked for: left out", tool.name)
         elif asking:
             offered.append(_asking_first(runtime, tool, asking[0]))
     return offered
+
+
+def _is_called_here(tool: BaseTool) -> bool:
+    """Whether google-adk calls its ``run_async``, so that somebody can be asked.
+
+    Not of a streaming tool, which it starts itself in run_live, nor of one without a declaration: what that does is
+    done at the model's provider (``url_context``) or in every request (``preload_memory``).
+    """
+    return not inspect.isasyncgenfunction(getattr(tool, "func", None)) and tool._get_declaration() is not None
 
 
 def _asking_first(runtime: SkillRuntime, tool: BaseTool, skill: KnownSkill) -> BaseTool:

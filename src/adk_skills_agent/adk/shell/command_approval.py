@@ -23,16 +23,20 @@ _SHOWN = 400
 _MOST_KEPT = 500
 
 
-async def permit_command(runtime: SkillRuntime, context: ToolContext, line: str) -> dict[str, Any] | None:
+async def permit_command(runtime: SkillRuntime, context: ToolContext, line: str, skill: str) -> dict[str, Any] | None:
     """Whether a command line may run: the owner's rules, and the user where they say so.
+
+    ``skill`` is the one whose grants the line gets: a yes to a command covers no other skill's keys (row 166).
 
     With ``trust_allowed_tools`` what an active skill's ``allowed-tools`` name (``Bash(git:*)``) is not asked about.
     Returns None to go on, else the tool's answer.
     """
     if not runtime.permissions.commands:
         return None
+    if not runtime.grants.has(skill) and not runtime.permissions.hosts:
+        skill = ""  # its commands get what those of any skill get
     decision = await asyncio.to_thread(
-        lambda: decide_command(runtime.permissions, line, runtime.trusted_tools(context))
+        lambda: decide_command(runtime.permissions, line, runtime.trusted_tools(context, skill))
     )
     if decision.verdict is Verdict.ALLOW:
         return None
@@ -47,16 +51,19 @@ async def permit_command(runtime: SkillRuntime, context: ToolContext, line: str)
             f"'{decision.target[:80]}' must not be run here. Do not try again; do it another way, or tell the user.",
         )
         return runtime.guard.miss(context, "denied", answer, key, "")
-    return _asked(runtime, context, line, decision)
+    return _asked(runtime, context, line, decision, skill)
 
 
-def _asked(runtime: SkillRuntime, context: ToolContext, line: str, decision: Decision) -> dict[str, Any] | None:
-    approved_key = f"_adk_commands_approved:{context.agent_name}"
+def _asked(
+    runtime: SkillRuntime, context: ToolContext, line: str, decision: Decision, skill: str
+) -> dict[str, Any] | None:
+    approved_key = f"_adk_commands_approved:{context.agent_name}" + (f":{skill}" if skill else "")
     approved = _texts(context.state.get(approved_key))
     if set(decision.subjects) <= set(approved):
         return None
     answer = context.tool_confirmation
-    if answer is not None and (own_question(context, _MARK) or {}).get("command") == line:
+    asked = own_question(context, _MARK) or {}
+    if answer is not None and (asked.get("command"), asked.get("skill")) == (line, skill):
         if not answer.confirmed:
             _decided(runtime, context, decision, "rejected", by="user")
             return refusal(
@@ -75,7 +82,7 @@ def _asked(runtime: SkillRuntime, context: ToolContext, line: str, decision: Dec
     runtime.events.emit(
         ApprovalRequested(
             origin=origin_of(context),
-            skill="",
+            skill=skill,
             action="execute",
             target=line[:_SHOWN],
             subjects=decision.subjects,
@@ -83,9 +90,10 @@ def _asked(runtime: SkillRuntime, context: ToolContext, line: str, decision: Dec
             reason=decision.reason,
         )
     )
+    granted = f" with what is granted to skill '{skill[:60]}'" if skill else ""
     context.request_confirmation(
-        hint=f"Run this command in the sandbox? {shown_line(line)}\n{_asked_for(decision)}",
-        payload={_MARK: {"command": line, "commands": list(decision.subjects)}},
+        hint=f"Run this command in the sandbox{granted}? {shown_line(line)}\n{_asked_for(decision)}",
+        payload={_MARK: {"command": line, "skill": skill, "commands": list(decision.subjects)}},
     )
     context.actions.skip_summarization = True
     return refusal(

@@ -179,7 +179,7 @@ class ExecuteTool(ShellTool):
         refusal, versions = await permit_shell(runtime, tool_context, skills)
         if refusal is not None:
             return refusal
-        refusal = await permit_command(runtime, tool_context, command)
+        refusal = await permit_command(runtime, tool_context, command, skill)
         if refusal is not None:
             return refusal
         hosts = HostsOfCall(rules_without_skill(runtime.permissions, runtime.active.active(tool_context)))

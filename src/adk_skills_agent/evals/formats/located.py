@@ -17,8 +17,10 @@ from adk_skills_agent.evals.cases import CaseFile, Source
 from adk_skills_agent.format.models import Diagnostic, Severity
 from adk_skills_agent.testing.conversation_file import JsonLoader, read_json_yaml
 
-MAX_BYTES = 32 * 1024 * 1024
+MAX_BYTES = 8 * 1024 * 1024
 """Largest file of cases that is read."""
+_MOST_VALUES = 200_000
+_TOO_MANY = f"It has more than {_MOST_VALUES:,} values. Split it into several files."
 _BLANK = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(r"-?\d[\d.eE+-]*|true|false|null|NaN|-?Infinity")
 _MAPPING, _LIST = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
@@ -103,7 +105,9 @@ def yaml_document(text: str) -> Node:
 def _composed(text: str, loader: Any) -> yaml.Node | None:
     """Its nodes; what makes YAML larger or deeper than it looks is refused before anything is built of it."""
     depth = 0
-    for token in yaml.scan(text, Loader=loader):
+    for count, token in enumerate(yaml.scan(text, Loader=loader)):
+        if count > 4 * _MOST_VALUES:  # a value of a mapping has four
+            raise Unreadable(_TOO_MANY, token.start_mark.line + 1)
         if isinstance(token, yaml.AliasToken):
             raise Unreadable("Aliases (*name) are not read here. Write the value out.", token.start_mark.line + 1)
         depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
@@ -122,6 +126,7 @@ class _JsonWalk:
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self._values = 0
         self._breaks = [match.start() for match in re.finditer("\n", text)]
 
     def document(self) -> Node:
@@ -136,6 +141,9 @@ class _JsonWalk:
 
     def _value(self, index: int) -> tuple[Node, int]:
         first, line = self._text[index], self._line(index)
+        self._values += 1
+        if self._values > _MOST_VALUES:
+            raise Unreadable(_TOO_MANY, line)
         if first == '"':
             text, end = _decoder.raw_decode(self._text, index)
             return Node(text, line), end

@@ -177,7 +177,7 @@ class ContainerChannel:
                 while data := await self.receive():
                     for frame in reader.feed(data):
                         check_ready(frame)
-                        self.python = frames.text(frame, "python", "?")
+                        self.python = frames.text(frame, "python", "?")[:40]
                         if frame.get("writable") is False:
                             raise ImageUnavailable(
                                 "The container's user cannot write to /work. The image has a folder of that name, "

@@ -110,7 +110,10 @@ _BRIDGES_AND_VLANS = (0x8940, 0x8941, 0x89A0, 0x89A1, 0x8982, 0x8983)
 # Also file attributes, changed through a descriptor opened for reading: SETFLAGS in both sizes, FSSETXATTR,
 # ENABLE_VERITY, SETVERSION.
 _FILE_ATTRIBUTES = (0x40086602, 0x40046602, 0x401C5820, 0x40806685, 0x40087602)
-_F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE = 8, 10, 15, 1024
+_F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
+# Who owns a file may make everybody wait who opens it, 45 s each time: a run has the user id of a plain user's agent
+# and sees its interpreter and skills (row 167). A delegation is the same for folders, from Linux 6.19.
+_F_SETLEASE, _F_SETDELEG = 1024, 1040
 _FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
 # Only asks, or the default: what a C library or a debugger's check does.
 _PERSONALITIES = (0x0, 0xFFFFFFFF)
@@ -177,6 +180,7 @@ def program(
     build.unless_argument("socketpair", 0, (AF_UNIX,) if allow_unix_socketpair else ())
     if AF_UNIX not in families:
         build.unless_argument("socketpair", 1, _LASTING_PAIRS, mask=_SOCKET_KIND)
+    build.if_argument("fcntl", 1, (_F_SETLEASE, _F_SETDELEG))
     build.unless_argument("prlimit64", 0, (0,))
     for name in _OTHERS:
         _spare_others(build, name, 0, alone=alone)
@@ -186,7 +190,6 @@ def program(
         build.if_argument(name, 0, (2,) if name == "setpriority" else (3,))
     if not alone:
         build.answer(_SHARED_WITH_HOST.split(), _REFUSE)
-        build.if_argument("fcntl", 1, (_F_SETLEASE,))
         build.answer(_ATTRIBUTES.split(), _UNSUPPORTED)
         # The workspace is on the host's disk, and nothing counts before the watchdog looks (row 80). The C library's
         # posix_fallocate() then writes.

@@ -364,7 +364,7 @@ class Execution(Answer):
         self.close_streams()
         if self.failure is not None or done.get("started") is False:
             self.discard()
-            raise self.failure or SandboxError(f"The code was not run: {done.get('reason')}.")
+            raise self.failure or SandboxError(f"The code was not run: {str(done.get('reason'))[:200]}.")
         cause = Status.TIMEOUT if self.is_overdue else self.cause
         code, number = self.end
         if cause is Status.OUT_OF_MEMORY and code == 0:
@@ -429,10 +429,12 @@ class _Files:
         if frame["t"] == "gone":
             return
         path = frames.text(frame, "path")
+        if len(path) > _MOST_PATH_CHARS:
+            raise frames.FrameError("The path of a file is too long.")
         if frame["t"] == "skip":
             self._skip(path, frames.text(frame, "reason")[:200])
             return
-        if not {"", ".", ".."}.isdisjoint(path.split("/")) or len(path) > _MOST_PATH_CHARS:
+        if not {"", ".", ".."}.isdisjoint(path.split("/")):
             raise frames.FrameError("The path of a file leaves the working directory.")
         if self._open is None:
             self._open = (path, bytearray())

@@ -56,8 +56,8 @@ def check_ready(frame: frames.Frame) -> None:
         raise SandboxError(f"The program in the sandbox refused to work: {frames.text(frame, 'reason')[:_MOST_REASON]}")
     if frame["t"] != "ready" or frames.number(frame, "proto") != frames.PROTOCOL:
         raise SandboxError(
-            f"The program in the sandbox speaks protocol {frame.get('proto')!r}, this agent {frames.PROTOCOL}: it "
-            "comes from another version of adk-skills-runtime."
+            f"The program in the sandbox speaks protocol {repr(frame.get('proto'))[:20]}, this agent "
+            f"{frames.PROTOCOL}: it comes from another version of adk-skills-runtime."
         )
 
 

@@ -66,6 +66,7 @@ PIECE_BYTES = 512 << 10
 """Raw bytes of content that surely fit in one frame once they are base64."""
 
 _LENGTH_BYTES = 4
+_MOST_KIND_CHARS = 20  # it is in sentences for the model and the log
 # Made once: json.dumps() makes one each time. And code of a session may replace what is in the module.
 _as_json, _from_json = json.JSONEncoder(separators=(",", ":")).encode, json.JSONDecoder().decode
 Frame = Dict[str, Any]
@@ -89,7 +90,7 @@ def decode(data: bytes) -> Frame:
         frame = _from_json(data.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise FrameError(f"A frame is not JSON: {type(error).__name__}.") from None
-    if not isinstance(frame, dict) or not isinstance(frame.get("t"), str):
+    if not isinstance(frame, dict) or not isinstance(frame.get("t"), str) or len(frame["t"]) > _MOST_KIND_CHARS:
         raise FrameError("A frame is not an object with a kind.")
     return frame
 

@@ -42,6 +42,7 @@ _MOST_SKIPPED = 100
 _MOST_NOTES = 50
 _MOST_ENTRIES = 100_000
 _MOST_PATH_BYTES = 4096
+_MOST_REASON_CHARS = 200
 _MOST_OUTSIDE = 1_000  # each becomes a sentence, of which fifty are told
 _MOST_SECONDS = 60.0
 _UNBOUNDED = 1 << 62
@@ -157,17 +158,18 @@ class RunFolder:
     def take(self, frame: frames.Frame) -> None:
         """A ``file``, ``skip`` or ``gone`` frame. What it asks for and may not is left out, with a reason."""
         kind, path = frame["t"], frames.text(frame, "path")
-        reason = frames.text(frame, "reason") if kind == "skip" else None
+        reason = frames.text(frame, "reason")[:_MOST_REASON_CHARS] if kind == "skip" else None
         data = frames.content(frame) if kind == "file" else b""
         mode = frames.number(frame, "mode", 0o600)
         parts = path.split("/")
         if reason is not None and path == ".":
             self._skip(path, reason)
-            self.notes.append(f"Nothing of the working directory was kept: {readable_name(reason)}.")
+            if len(self.notes) < _MOST_NOTES:
+                self.notes.append(f"Nothing of the working directory was kept: {readable_name(reason)}.")
             return
         odd = any(part in {"", ".", ".."} for part in parts) or "\0" in path or len(path) > _MOST_PATH_BYTES
         if odd or len(parts) > _MOST_DEEP:
-            self._skip(path, "the sandbox gave it an impossible path")
+            self._skip("?" if len(path) > _MOST_PATH_BYTES else path, "the sandbox gave it an impossible path")
             return
         try:
             if reason is not None:
