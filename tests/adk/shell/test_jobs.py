@@ -118,6 +118,14 @@ async def test_a_job_that_prints_for_ever_is_bounded_and_can_be_stopped(desk: De
     assert again["error"] == stopped["error"]
 
 
+async def test_a_running_job_says_when_no_more_of_its_output_is_kept(desk: Desk) -> None:
+    await desk("execute", command="head -c 20000 /dev/zero | tr '\\0' x; echo; sleep 60", background=True)
+    while len((told := await desk("job_output", id="job-1", wait=1))["output"]) < 10_000:
+        pass
+    assert told["notes"] == ["No more of its output is kept. Commands that print much should write to a file."]
+    await desk("stop_job", id="job-1")
+
+
 async def test_a_flood_ends_the_job(desk: Desk) -> None:
     await desk("execute", command="yes", background=True)
     ended = await desk.ended("job-1")

@@ -204,8 +204,10 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("read_file", {"path": "../../etc/passwd"}, "'../../etc/passwd' is not a file you can reach."),
     ("read_file", {"path": "/etc/passwd"}, "'/etc/passwd' is not a file you can reach."),
     ("read_file", {"path": "/tmp/../etc/passwd"}, "'/tmp/../etc/passwd' is not a file you can reach."),
+    ("read_file", {"path": "~/notes.txt"}, "'~/notes.txt' is in the home folder, which is new in every run."),
+    ("write_file", {"path": "~/notes.txt", "content": "x"}, "'~/notes.txt' is in the home folder, which is new"),
     ("read_file", {"path": "missing.txt"}, "There is no file 'missing.txt'."),
-    ("read_file", {"path": "folder"}, "'/work/folder' is not a regular file."),
+    ("read_file", {"path": "folder"}, "'/work/folder' cannot be used: it is a folder."),
     ("read_file", {"path": "text.txt", "start_line": 9}, "'start_line' 9 is past the end; the file has 3 lines."),
     ("read_file", {"path": "text.txt", "start_line": 3, "end_line": 2}, "'start_line' (3) is after 'end_line' (2)."),
     ("read_file", {"path": "/skills/other/x"}, "There is no file '/skills/other/x'. No skill is active;"),
@@ -289,9 +291,12 @@ async def test_an_edit_keeps_windows_line_ends(calls: Any) -> None:
         sh("printf 'one\\r\\ntwo\\r\\nthree\\r\\n' > dos.txt"),
         ("edit_file", {"path": "dos.txt", "old_string": "one\ntwo", "new_string": "1\n2"}),
         sh("od -c dos.txt | head -1"),
+        ("edit_file", {"path": "dos.txt", "old_string": "three", "new_string": "3\n4"}),
+        sh("grep -c $'\\r' dos.txt"),
     )
-    assert answers[1]["status"] == "ok"
+    assert answers[1]["status"] == answers[3]["status"] == "ok"
     assert answers[2]["stdout"].split()[1:9] == ["1", "\\r", "\\n", "2", "\\r", "\\n", "t", "h"]
+    assert answers[4]["stdout"] == "4\n"
     await toolset.close()
 
 
@@ -300,6 +305,13 @@ async def test_results_become_artifacts(calls: Any) -> None:
     (answer,) = await calls(toolset, sh("mkdir out; echo chart > out/chart.svg"))
     assert answer["saved_artifacts"] == ["out/chart.svg"]
     assert await calls.last.artifact("out/chart.svg") == b"chart\n"
+    await toolset.close()
+
+
+async def test_a_shell_alone_declares_each_tool_once(calls: Any, caplog: pytest.LogCaptureFixture) -> None:
+    toolset = ShellToolset()
+    await calls(toolset, sh("true"))
+    assert not caplog.records, caplog.text
     await toolset.close()
 
 

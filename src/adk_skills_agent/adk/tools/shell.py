@@ -568,8 +568,9 @@ def _edited(path: str, text: str, old: str, new: str) -> tuple[str, int]:
 
     Raises ``InvalidArguments`` when the passage is not there, or more than once.
     """
-    if old not in text and "\r\n" in text:  # a model writes the line ends it was shown, which are Unix ones
-        old, new = old.replace("\r\n", "\n").replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+    windows = text.count("\r\n")
+    if windows and (old not in text or windows == text.count("\n")):  # a model writes Unix line ends, as it was shown
+        old, new = (one.replace("\r\n", "\n").replace("\n", "\r\n") for one in (old, new))
     places: list[int] = []
     at = text.find(old)
     while at >= 0 and len(places) <= 1_000:
@@ -673,6 +674,8 @@ def job_answer(job: Job, offset: int) -> dict[str, object]:
     answer["output"] = output
     if job.answer is None or offset + len(output) < total:
         answer["next_offset"] = min(offset, total) + len(output)
+    if job.answer is None and job.kept >= job.most_bytes:
+        answer["notes"] = ["No more of its output is kept. Commands that print much should write to a file."]
     if job.answer is not None:
         answer |= job.answer
         if job.left_out:
