@@ -252,9 +252,9 @@ def prepare_command(
         node_lock = author_node_lock(found) if for_node else None
         what = f"the packages of skill '{found.name}'"
         place = lock_file or _outside_of_installed(found) or found.skill_dir / LOCK_FILE
-        for module in needs.missing:
-            if module.kind == "python-module":
-                click.echo(f"note: {safe(module.name)}: {safe(module.supply)}", err=True)
+        for need in needs.missing:
+            if need.kind == "python-module" or (need.kind == "interpreter" and need.name == "python"):
+                click.echo(f"note: {safe(need.name)}: {safe(need.supply)}", err=True)
     lock = _locked(dependencies, requirements, place, interpreter, what, node_lock, upgrade=upgrade)
     if not lock.packages:
         _say_nothing_needed(what, as_json=as_json)
@@ -347,7 +347,8 @@ def _show(lock: Lock, *, is_there: bool, quiet: bool) -> None:
         return
     for package in lock.packages:
         print(f"  {safe(str(package))}  {_size(package.size)}")
-    size = "prepared before" if is_there else f"{_size(lock.download_bytes) or 'sizes not known'} to fetch at most"
+    size = _size(lock.download_bytes)
+    size = "prepared before" if is_there else f"{size} to fetch at most" if size else "size not known"
     print(f"{counted(len(lock.packages), 'package')}, {size}", flush=True)  # before the progress on stderr
 
 

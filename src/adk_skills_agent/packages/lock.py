@@ -364,7 +364,7 @@ def parse_lock(data: bytes, where: str) -> Lock:
 
     Raises ``ConfigError`` when it is no lock.
     """
-    wrong = ConfigError(f"{where} is not a lock of packages. Make it again: adk-skills prepare.")
+    wrong = ConfigError(f"{where} is not a lock of packages. Make it again: adk-skills prepare --upgrade.")
     if len(data) > _MAX_LOCK_BYTES:
         raise wrong
     try:
