@@ -17,7 +17,7 @@ from google.adk.agents import LlmAgent
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 
-from adk_skills_agent import CommandFinished, SandboxPolicy, ShellSettings, ShellToolset
+from adk_skills_agent import CommandFinished, SandboxPolicy, ScriptOutput, ShellSettings, ShellToolset, SkillEvent
 from adk_skills_agent.adk.shell import jobs as jobs_module
 from adk_skills_agent.adk.shell.jobs import MAX_JOBS, MAX_JOBS_OF_USER, Job, Jobs, bring_back, copy_workspace
 from adk_skills_agent.errors import InvalidArguments, SandboxError
@@ -141,6 +141,32 @@ async def test_forks_end_with_their_job(desk: Desk) -> None:
     assert begun(mark)
     await desk("stop_job", id="job-1")
     assert gone(mark)
+
+
+async def test_a_listener_hears_what_a_job_prints_while_it_runs() -> None:
+    heard: list[SkillEvent] = []
+
+    def listen(event: SkillEvent) -> None:
+        heard.append(event)
+
+    listen.output = True  # type: ignore[attr-defined]
+    toolset = ShellToolset(on_event=listen)
+    desk = await Desk(toolset).open()
+    await desk("execute", command="echo one; sleep 1; echo two >&2", background=True)
+    await desk.ended("job-1")
+    job = [event for event in heard if getattr(event, "run", "")]
+    assert [type(event).__name__ for event in job] == [
+        "CommandStarted",
+        "ScriptOutput",
+        "ScriptOutput",
+        "CommandFinished",
+    ]
+    assert [(one.stream, one.text) for one in job if isinstance(one, ScriptOutput)] == [
+        ("stdout", "one\n"),
+        ("stderr", "two\n"),
+    ]
+    assert len({event.run for event in job}) == 1  # type: ignore[attr-defined]
+    await toolset.close()
 
 
 async def test_only_so_many_run_at_once(desk: Desk) -> None:

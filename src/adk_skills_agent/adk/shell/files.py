@@ -171,6 +171,8 @@ def _check(path: str) -> None:
     check_text(path, "'path'")
     if len(path.encode()) > _MAX_PATH_BYTES:
         raise InvalidArguments(f"'path' has {len(path.encode()):,} bytes; no file system has such a path.")
+    if PurePosixPath(path).parts[:1] == ("~",):  # only a shell makes the home folder of it
+        raise InvalidArguments(f"'{path[:100]}' is in the home folder. Give a path in the working directory.")
 
 
 def _place(path: str) -> tuple[PurePosixPath, PurePosixPath]:
@@ -191,7 +193,7 @@ def _place(path: str) -> tuple[PurePosixPath, PurePosixPath]:
             f"'{path[:100]}' is not a file you can reach. Give a path relative to {WORK_DIR}, or below {TMP_DIR} or "
             f"{SKILLS_DIR}/<skill>."
         ) from None
-    if given.parts[0] == "~" or (place / relative).is_relative_to(HOME_DIR):
+    if (place / relative).is_relative_to(HOME_DIR):
         raise InvalidArguments(f"'{path[:100]}' is in the home folder, which is new in every run. Use {WORK_DIR}.")
     return place, relative
 

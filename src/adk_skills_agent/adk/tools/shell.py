@@ -17,13 +17,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.events.events import CommandFinished, CommandStarted, OutputEvents, ScriptOutput, origin_of
+from adk_skills_agent.adk.events.events import (
+    CommandFinished,
+    CommandStarted,
+    Origin,
+    OutputEvents,
+    ScriptOutput,
+    origin_of,
+)
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, rules_without_skill, tell_refused
 from adk_skills_agent.adk.permissions import weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner, note_user
 from adk_skills_agent.adk.running.call import save_outputs
 from adk_skills_agent.adk.running.packages import approve_packages
-from adk_skills_agent.adk.running.runner import agent_executor, script_backend_of, workspace_claim
+from adk_skills_agent.adk.running.runner import agent_executor, both_hear, script_backend_of, workspace_claim
 from adk_skills_agent.adk.shell.command_approval import permit_command
 from adk_skills_agent.adk.shell.commands import (
     COMMAND,
@@ -201,10 +208,8 @@ class ExecuteTool(ShellTool):
         if background:
             return await self._start_job(tool_context, shell, call, run_id, _seconds(args.get("timeout")))
         origin = origin_of(tool_context)
-        printed: OutputEvents | None = None
-        if runtime.events.output_heard:
-            printed = OutputEvents(runtime.events, ScriptOutput(origin=origin, skill=skill, script=COMMAND, run=run_id))
-            call = replace(call, on_output=printed)
+        printed = _output_events(runtime, origin, skill, run_id)
+        call = replace(call, on_output=printed)
         started = CommandStarted(origin=origin, skill=skill, command=command, run=run_id, executor=shell.name)
         with _told(runtime, started, began) as ended:
             try:
@@ -274,11 +279,16 @@ class ExecuteTool(ShellTool):
                         async with claim.turn(writes=False):
                             before = await uninterrupted(asyncio.to_thread(copy_workspace, workspace.path, copy))
                         own = replace(workspace, path=copy)
-                        heard = replace(call, on_output=job.take)
+                        printed = _output_events(runtime, origin, call.skill, run_id)
+                        heard = replace(call, on_output=both_hear(job.take, printed))
                         plan = await shell.plan(tool_context, heard, own, job=policy)
                         # A turn of its own in /tmp would be lost in another's; a job has one that is its own.
                         plan = replace(plan, request=replace(plan.request, tmp=None))
-                        outcome = await shell.execute(tool_context, plan)
+                        try:
+                            outcome = await shell.execute(tool_context, plan)
+                        finally:
+                            if printed is not None:
+                                printed.flush()
                         async with claim.turn(
                             call=f"the background job {job.name}"
                         ):  # to its end, once it has begun: nobody must see half of it
@@ -360,6 +370,13 @@ def _told(
         raise
     finally:
         runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
+
+
+def _output_events(runtime: SkillRuntime, origin: Origin, skill: str, run: str) -> OutputEvents | None:
+    """The events of what a command prints; None when nobody listens to them."""
+    if not runtime.events.output_heard:
+        return None
+    return OutputEvents(runtime.events, ScriptOutput(origin=origin, skill=skill, script=COMMAND, run=run))
 
 
 def _shorter(one: float | None, other: float | None) -> float | None:
