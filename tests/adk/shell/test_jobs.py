@@ -222,9 +222,10 @@ def test_jobs_end_when_the_agent_is_killed(tmp_path: Path) -> None:
         import asyncio, sys
         sys.path.insert(0, {here!r})
         from test_jobs import Desk
-        from adk_skills_agent import ShellToolset
+        from adk_skills_agent import ShellSettings, ShellToolset
         async def main():
-            desk = await Desk(ShellToolset()).open()
+            desk = await Desk(ShellToolset(ShellSettings(keep_in={str(tmp_path / "kept")!r}))).open()
+            await desk("write_file", path="a.txt", content="kept")
             await desk("execute", command="echo up; sleep {mark}", background=True)
             await desk.until("job-1", "up")
             print("ready", flush=True)
@@ -238,6 +239,9 @@ def test_jobs_end_when_the_agent_is_killed(tmp_path: Path) -> None:
         assert begun(mark)
         agent.send_signal(signal.SIGKILL)
     assert gone(mark)
+    (session,) = (tmp_path / "kept").iterdir()
+    left = sorted(str(path.relative_to(session)) for path in session.rglob("*"))
+    assert left == ["work", "work/a.txt"]  # nothing of the job, which nobody would delete
 
 
 def test_what_a_job_brings_back(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import copy
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -47,7 +46,7 @@ from adk_skills_agent.adk.shell.skills import mounted_skills, permit_shell
 from adk_skills_agent.adk.skills.resources import mime_type_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
 from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SkillsError
-from adk_skills_agent.sandbox import uninterrupted
+from adk_skills_agent.sandbox import temporary_folder, uninterrupted
 from adk_skills_agent.scripts import user_key, workspace_key
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import check_text
@@ -274,7 +273,9 @@ class ExecuteTool(ShellTool):
             with _told(runtime, started, time.monotonic()) as ended:
                 async with workspace_claim(runtime, tool_context, call.skill) as claim:
                     workspace = await asyncio.to_thread(claim.open)
-                    copy = workspace.spill.with_name(f"job-{os.urandom(8).hex()}")
+                    # Of this process, so that the next agent removes it when this one is killed.
+                    folder, remove = await asyncio.to_thread(temporary_folder, "job", JOBS)
+                    copy = folder / "work"
                     try:
                         async with claim.turn(writes=False):
                             before = await uninterrupted(asyncio.to_thread(copy_workspace, workspace.path, copy))
@@ -304,7 +305,7 @@ class ExecuteTool(ShellTool):
                         notes = [*notes, *claim.notes]
                     finally:
                         with contextlib.suppress(RuntimeError):  # the loop is closed
-                            await asyncio.shield(asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True))
+                            await asyncio.shield(asyncio.to_thread(remove))
                 answer = command_answer(outcome.to_model(notes=notes))
                 answer.pop("stdout", None)
                 answer.pop("stderr", None)
