@@ -30,7 +30,7 @@ from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner, note
 from adk_skills_agent.adk.running.call import save_outputs
 from adk_skills_agent.adk.running.packages import approve_packages
 from adk_skills_agent.adk.running.runner import agent_executor, both_hear, script_backend_of, workspace_claim
-from adk_skills_agent.adk.shell.command_approval import permit_command
+from adk_skills_agent.adk.shell.command_approval import permit_command, shown_line
 from adk_skills_agent.adk.shell.commands import (
     COMMAND,
     EnvironmentShell,
@@ -192,7 +192,8 @@ class ExecuteTool(ShellTool):
         if runtime.permissions.hosts and mounted is not None and isinstance(shell, SandboxShell):
             hosts = await hosts_of_call(runtime, tool_context, mounted.skill)
             if hosts.pending:
-                weighed = await weigh(tool_context, mounted.skill, hosts.decision(COMMAND), runtime)
+                question = replace(hosts.decision(shown_line(command)), action="execute")
+                weighed = await weigh(tool_context, mounted.skill, question, runtime)
                 if weighed.refusal is not None:
                     if weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:
                         hosts.turn_down(tool_context, skill)
@@ -600,11 +601,12 @@ def _edited(path: str, text: str, old: str, new: str) -> tuple[str, int]:
         hint = " It is there with other spaces or line ends; copy it exactly." if words and words in loose else ""
         raise InvalidArguments(f"'old_string' is not in '{path}'.{hint} Read the file first.")
     if len(places) > 1:
-        lines = [str(text.count("\n", 0, place) + 1) for place in places[:_MOST_MATCHES]]
-        more = f" and {len(places) - _MOST_MATCHES} more" if len(places) > _MOST_MATCHES else ""
+        lines = [*dict.fromkeys(str(text.count("\n", 0, place) + 1) for place in places[:_MOST_MATCHES])]
+        more = " and more" if len(places) > _MOST_MATCHES else ""
+        count = "more than 1,000" if len(places) > 1_000 else str(len(places))
+        at_lines = f"at line{'s' if len(lines) > 1 or more else ''} {', '.join(lines)}{more}"
         raise InvalidArguments(
-            f"'old_string' is in '{path}' {len(places)} times, at lines {', '.join(lines)}{more}. Add the text "
-            "around the one you mean."
+            f"'old_string' is in '{path}' {count} times, {at_lines}. Add the text around the one you mean."
         )
     at = places[0]
     return text[:at] + new + text[at + len(old) :], text.count("\n", 0, at) + 1
