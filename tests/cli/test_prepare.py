@@ -58,7 +58,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def test_a_skill_is_prepared_locked_and_then_runs_offline(skill: Path, run: Run, index: LocalIndex) -> None:
     before = run("run", skill, "count.py")
     assert before.returncode == 1
-    assert "Prepare them: adk-skills prepare ./skills/pages" in before.stderr
+    assert "not installed here: pypdf. Prepare them: adk-skills prepare ./skills/pages" in before.stderr
     done = run("prepare", skill)
     assert done.returncode == 0, done.stderr
     assert "pypdf==5.0 (sha256 " in done.stdout
