@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -124,6 +125,18 @@ async def test_a_running_job_says_when_no_more_of_its_output_is_kept(desk: Desk)
         pass
     assert told["notes"] == ["No more of its output is kept. Commands that print much should write to a file."]
     await desk("stop_job", id="job-1")
+
+
+async def test_a_job_that_has_no_room_for_its_files_says_so(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await desk("write_file", path="a.txt", content="x")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    await desk("execute", command="true", background=True)
+    ended = await desk.ended("job-1")
+    assert ended["error"] == (
+        "job-1: the copy of the workspace that it works on cannot be made: No such file or directory"
+    )
 
 
 async def test_a_flood_ends_the_job(desk: Desk) -> None:
