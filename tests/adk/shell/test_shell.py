@@ -465,6 +465,31 @@ async def test_what_allowed_tools_names_is_not_asked_when_the_owner_trusts_it(tm
         await toolset.close()
 
 
+async def test_what_a_command_of_a_skill_does_not_find_is_told_to_the_model_and_the_owner(
+    make_skill: Callable[..., Path], calls: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_skill("pages", files={"scripts/a.py": "import no_such_module\n"})
+    toolset = SkillToolset.from_dirs([folder.parent], shell=True, dependencies="off")
+    missing, load = sh("no-such-program"), ("load_skill", {"skill_name": "pages"})
+    answers = await calls(toolset, missing, load, sh("python3 /skills/pages/scripts/a.py"), missing, sh("exit 3"))
+    assert answers[0]["notes"] == [
+        "The program 'no-such-program' is not on this machine, so what depends on it was not done: do it another way, "
+        "or tell the user that the owner has to add it."
+    ]
+    assert answers[2]["notes"] == [
+        "The Python module 'no_such_module' is not installed here: do it another way, or tell the user that the owner "
+        "has to add it."
+    ]
+    assert answers[4] == {"status": "error", "exit_code": 3}
+    told = [record.getMessage() for record in caplog.records if "needs the" in record.getMessage()]
+    assert [one.partition(":")[0] for one in told] == [
+        "Skill 'pages' needs the module no_such_module",
+        "Skill 'pages' needs the program no-such-program",
+    ]
+    assert f"adk-skills prepare {folder}" in told[0]
+    await toolset.close()
+
+
 async def test_hosts_granted_to_a_skill_are_for_its_commands_only(make_skill: Callable[..., Path], calls: Any) -> None:
     from adk_skills_agent import Grant
 

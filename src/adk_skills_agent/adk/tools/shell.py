@@ -39,6 +39,7 @@ from adk_skills_agent.adk.shell.commands import (
     ShellCall,
     checked_command,
     command_answer,
+    told_missing,
 )
 from adk_skills_agent.adk.shell.files import NeedsApproval
 from adk_skills_agent.adk.shell.jobs import JOBS, Job, bring_back, copy_workspace
@@ -307,6 +308,7 @@ class ExecuteTool(ShellTool):
                     finally:
                         with contextlib.suppress(RuntimeError):  # the loop is closed
                             await asyncio.shield(asyncio.to_thread(remove))
+                notes += told_missing(call, outcome)
                 answer = command_answer(outcome.to_model(notes=notes))
                 answer.pop("stdout", None)
                 answer.pop("stderr", None)
