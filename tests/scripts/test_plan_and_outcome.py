@@ -152,6 +152,14 @@ def test_an_interpreter_of_the_owner_wins_and_gets_the_path_last(skill_with: Cal
     assert ".js" in interpreters.suffixes
 
 
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed here")
+def test_the_error_of_node_is_told_and_not_its_version(skill_with: Callable[..., Skill]) -> None:
+    outcome = run(
+        skill_with({"scripts/r.js": "console.error('before');\nthrow new TypeError('no such column: q');\n"}), "r.js"
+    )
+    assert outcome.error == "Script 'scripts/r.js' exited with status 1. TypeError: no such column: q"
+
+
 def test_nothing_is_executed_by_planning(skill_with: Callable[..., Skill], tmp_path: Path) -> None:
     plan_script(skill_with({"scripts/r.sh": f"touch {tmp_path}/ran"}), "r.sh")
     assert not (tmp_path / "ran").exists()

@@ -239,8 +239,8 @@ def prepare_command(
     what = f"the environment {preset!r}"
     node_lock = None
     if found is not None:
-        from adk_skills_agent.packages import LOCK_FILE, read_needs
-        from adk_skills_agent.packages.npm import npm_program
+        from adk_skills_agent.packages import LOCK_FILE, NeedKind, read_needs
+        from adk_skills_agent.packages.npm import node_requirement, npm_program
         from adk_skills_agent.packages.skill_environments import author_node_lock
 
         needs = read_needs(found, python=interpreter)
@@ -248,6 +248,10 @@ def prepare_command(
         if for_node and npm_program() is None:
             click.echo(f"note: no npm here, so without {safe(', '.join(for_node))}: apt-get install npm", err=True)
             for_node = ()
+        for need in needs.of(NeedKind.NODE_PACKAGE):
+            if not need.optional and node_requirement(need.name, need.spec) is None:
+                message = f"note: {need.name}: {need.spec!r} names a place of its own; only the registry is asked"
+                click.echo(safe(message), err=True)
         requirements = (*needs.requirements(optional=optional), *for_node)
         node_lock = author_node_lock(found) if for_node else None
         what = f"the packages of skill '{found.name}'"
