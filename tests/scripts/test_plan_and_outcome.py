@@ -143,6 +143,11 @@ def test_an_option_of_the_interpreter_may_have_a_value(skill_with: Callable[...,
     assert plan_script(skill, "r").request.argv[-3:] == ("-Mstrict", "-Mvars=$x", "/skill/scripts/r")
 
 
+def test_another_shell_than_the_one_it_names_is_said(skill_with: Callable[..., Skill]) -> None:
+    plan = plan_script(skill_with({"scripts/r.sh": "#!/opt/none/nosuchshell\necho fine\n"}), "r.sh")
+    assert plan.notes == ("Its first line names 'nosuchshell', which this machine does not have; bash ran it.",)
+
+
 def test_an_interpreter_of_the_owner_wins_and_gets_the_path_last(skill_with: Callable[..., Skill]) -> None:
     interpreters = Interpreters({".PY": ["python3", "-u"], ".js": ["node"]})
     plan = plan_script(

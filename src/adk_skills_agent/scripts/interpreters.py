@@ -104,12 +104,15 @@ class Interpreters:
             return (*self._extra[suffix], str(script)), ()
         named = _first_line(_head(source))
         name = PurePosixPath(named[0]).name if named else ""
-        if suffix in PYTHON_SUFFIXES if not _is_usable(name) else name.startswith("python"):
-            return (python or sys.executable, *PYTHON_FLAGS, str(script)), ()
-        if suffix in SHELL_SUFFIXES if not _is_usable(name) else name in _SHELLS:
-            return _shell_command(script, source, _shell_options(named) if name in _SHELLS else ())
+        usable = _is_usable(name)
+        absent = _names_a_program(name) and not usable
+        if name.startswith("python") if usable else suffix in PYTHON_SUFFIXES:
+            return (python or sys.executable, *PYTHON_FLAGS, str(script)), _in_its_place("Python", name, absent=absent)
+        if name in _SHELLS if usable else suffix in SHELL_SUFFIXES:
+            command, notes = _shell_command(script, source, _shell_options(named) if name in _SHELLS else ())
+            return command, (*notes, *_in_its_place("bash", name, absent=absent))
         wanted = [*_BY_SUFFIX.get(suffix, ())]
-        if _is_usable(name) or (not wanted and _names_a_program(name)):
+        if usable or (not wanted and absent):
             wanted = [(name, *named[1:])]
         for program, *flags in wanted:
             found = _found(program, python)
@@ -222,6 +225,11 @@ def _is_usable(name: str) -> bool:
     if not _names_a_program(name):
         return False
     return name.startswith("python") or name in _SHELLS or _found(name) is not None
+
+
+def _in_its_place(ran: str, name: str, *, absent: bool) -> tuple[str, ...]:
+    """What is said of a script that its suffix has run, because the interpreter that it names is not here."""
+    return (f"Its first line names '{name}', which this machine does not have; {ran} ran it.",) if absent else ()
 
 
 def _names_a_program(name: str) -> bool:
