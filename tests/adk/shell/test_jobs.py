@@ -197,7 +197,9 @@ async def test_jobs_end_at_their_time_and_with_their_toolset() -> None:
     desk = await Desk(toolset).open()
     await desk("execute", command="sleep 30", background=True)
     ended = await desk.ended("job-1")
-    assert ended["error"].startswith("The command was stopped after 0.5s, its time limit.")
+    assert ended["error"].startswith(
+        "The command was stopped after 0.5s, its time limit. What it printed until then is in output."
+    )
     toolset_of_long = ShellToolset(on_event=lambda event: isinstance(event, CommandFinished) and seen.append(event))
     other = await Desk(toolset_of_long).open()
     mark = f"8{os.getpid()}"

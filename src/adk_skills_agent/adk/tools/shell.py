@@ -312,6 +312,8 @@ class ExecuteTool(ShellTool):
                 answer = command_answer(outcome.to_model(notes=notes))
                 answer.pop("stdout", None)
                 answer.pop("stderr", None)
+                if "error" in answer:  # its output has another name here
+                    answer["error"] = str(answer["error"]).replace("is in stdout.", "is in output.")
                 result, job.skill, job.run = outcome.result, call.skill, run_id
                 job.refused = refused_hosts(outcome.plan.request.policy, result)
                 # The output is told in pages, from what the job has kept of it.
