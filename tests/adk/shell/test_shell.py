@@ -29,6 +29,7 @@ from adk_skills_agent import (
 from adk_skills_agent.adk.shell.command_approval import _asked_for, shown_line
 from adk_skills_agent.adk.shell.command_rules import decide_command
 from adk_skills_agent.adk.tools.shell import _is_binary, _page
+from adk_skills_agent.errors import ConfigError
 
 LOAD = ("load_skill", {"skill_name": "counter"})
 
@@ -351,6 +352,8 @@ async def test_without_a_shell_there_are_no_new_tools(counter: Path) -> None:
 def test_a_wrong_setting_is_said(counter: Path, value: Any) -> None:
     with pytest.raises(Exception, match="shell must be True, False or ShellSettings"):
         SkillToolset.from_dirs([counter], shell=value)
+    with pytest.raises(ConfigError, match="trust_allowed_tools must be True or False"):
+        SkillToolset.from_dirs([counter], trust_allowed_tools=value)
 
 
 async def test_kept_workspaces_are_found_after_a_restart(
