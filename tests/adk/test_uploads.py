@@ -15,7 +15,7 @@ from google.adk.plugins.save_files_as_artifacts_plugin import SaveFilesAsArtifac
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 
-from adk_skills_agent import FileReceived, SandboxPolicy, SkillToolset
+from adk_skills_agent import FileReceived, SandboxPolicy, ShellSettings, SkillToolset
 from adk_skills_agent.adk.running.uploads import upload_name
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -181,6 +181,19 @@ async def test_what_is_too_large_is_told_to_the_model_and_the_owner(chat: Any) -
     assert "big.csv was not copied: it is larger than 1,000 bytes" in told(server)
     assert "two.csv was not copied: all uploads together would be larger than 1,500 bytes" in told(server)
     assert [bool(e.problem) for e in seen if isinstance(e, FileReceived)] == [True, False, True]
+
+
+async def test_a_workspace_that_cannot_be_made_ends_no_turn(
+    chat: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "full").write_text("a file where the folder should be")
+    conversation, server, _ = await chat(steps("", ""), shell=ShellSettings(keep_in=tmp_path / "full"))
+    answer = await conversation.send(part(b"x", "one.csv"))
+    assert answer["error"] == "The workspace of the session cannot be made: Not a directory."
+    assert "not in the working directory yet; try again later" in told(server)
+    assert "the user's files were not copied into the workspace" in caplog.text
+    (tmp_path / "full").unlink()
+    assert listed(await conversation.send()) == {"one.csv": "x"}
 
 
 async def test_artifacts_of_the_application_and_of_google_adks_plugin_are_uploads_and_results_are_not(

@@ -58,7 +58,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def test_a_skill_is_prepared_locked_and_then_runs_offline(skill: Path, run: Run, index: LocalIndex) -> None:
     before = run("run", skill, "count.py")
     assert before.returncode == 1
-    assert "Prepare them: adk-skills prepare ./skills/pages" in before.stderr
+    assert "not installed here: pypdf. Prepare them: adk-skills prepare ./skills/pages" in before.stderr
     done = run("prepare", skill)
     assert done.returncode == 0, done.stderr
     assert "pypdf==5.0 (sha256 " in done.stdout
@@ -115,6 +115,27 @@ def test_a_failure_is_one_line_with_what_to_do(
     assert "Check the name" in done.stderr
     assert run("prepare").returncode == 2
     assert "is no date" in run("prepare", skill, "--exclude-newer", "yesterday").stderr
+    refused = run("prepare", skill, "--index", "pypi.example.com")
+    assert (refused.returncode, "is no URL of a package index" in refused.stderr) == (2, True)
+
+
+def test_a_lock_that_is_damaged_is_said_and_made_again(skill: Path, run: Run) -> None:
+    run("prepare", skill)
+    lock = skill / "adk-skills.lock"
+    lock.write_text(f"<<<<<<< HEAD\n{lock.read_text()}")
+    ran = run("run", skill, "count.py")
+    assert "The lock of skill 'pages' is not used" in ran.stderr
+    refused = run("prepare", skill)
+    assert refused.returncode == 2
+    assert refused.stderr.endswith("is not a lock of packages. Make it again: adk-skills prepare --upgrade.\n")
+    assert run("prepare", skill, "--upgrade").returncode == 0
+    assert "is not used" not in run("run", skill, "count.py").stderr
+
+
+def test_a_python_that_the_skill_does_not_want_is_said(make_skill: Callable[..., Path], run: Run) -> None:
+    block = "# /// script\n# requires-python = '>=3.99'\n# dependencies = ['xlrd']\n# ///\n"
+    done = run("prepare", make_skill("newer", files={"scripts/a.py": f"{block}import xlrd\n"}))
+    assert "note: python: a Python >=3.99" in done.stderr
 
 
 def test_what_is_large_is_not_fetched_without_a_yes(skill: Path, run: Run, index: LocalIndex, tmp_path: Path) -> None:

@@ -141,6 +141,7 @@ def another_process(lock: Lock, cache: Path, index: LocalIndex, tmp_path: Path) 
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
 
 
@@ -174,8 +175,13 @@ def test_one_that_is_killed_leaves_no_half_environment_and_blocks_nobody(
     process.communicate()
     assert any(name.startswith(".preparing-") for name in whole_folders(cache))
     assert find_environment(lock, cache=cache) is None
+    assert list(tmp_path.glob("adk-skills-uv-*"))
     index.slow_files = 0
     index.goes_on.set()
+    assert another_process(lock, cache, index, tmp_path).communicate(timeout=120)[1] == ""
+    while list(tmp_path.glob("adk-skills-uv-*")):  # a thread of it removes what is left
+        assert time.monotonic() < deadline
+        assert another_process(lock, cache, index, tmp_path).communicate(timeout=120)[1] == ""
     environment = prepared(lock, index, cache)
     assert said_by(environment, "import alpha; print(alpha.VERSION)") == "1.0"
     assert whole_folders(cache) == [environment.digest]

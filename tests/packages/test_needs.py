@@ -117,6 +117,35 @@ def test_every_form_of_declaration_is_read(make_skill: MakeSkill) -> None:
     assert named(needs, NeedKind.PYTHON_PACKAGE)["seaborn"].places == ("SKILL.md:9",)
 
 
+def test_requirements_that_another_file_includes_are_read_and_a_missing_one_is_said(make_skill: MakeSkill) -> None:
+    files = {
+        "requirements.txt": "-r requirements/base.txt\n--requirement=gone.txt\n-c limits.txt\n",
+        "requirements/base.txt": "openpyxl\n-r ../requirements.txt\n-r more.txt\n",
+        "requirements/more.txt": "lxml>=5\n",
+        "requirements/dev.txt": "seaborn\n",
+    }
+    needs = needs_of(make_skill, **files)
+    assert needs.requirements() == ("lxml>=5", "openpyxl")
+    assert [(one.code, one.file, one.line) for one in needs.problems] == [
+        ("requirements-missing", "requirements.txt", 2)
+    ]
+
+
+def test_a_script_without_a_suffix_is_read_to_its_end(make_skill: MakeSkill) -> None:
+    text = f'"""{"A long text. " * 40}"""\n'
+    block = "# /// script\n# dependencies = ['lxml']\n# ///\n"
+    files = {
+        "scripts/tool": f"#!/usr/bin/env python3\n{text}import openpyxl\n",
+        "scripts/inline": f"#!/usr/bin/env -S uv run --script\n#{'-' * 300}\n{block}",
+        "bin/cut": f"#!/bin/bash\n#{'-' * 300}\nffmpeg -i in.mp4 out.gif\n",
+        "notes": f"{'-' * 300}\nimport seaborn\n",
+    }
+    needs = needs_of(make_skill, **files)
+    assert needs.requirements() == ("lxml", "openpyxl")
+    assert set(named(needs, NeedKind.PROGRAM)) == {"ffmpeg"}
+    assert needs.problems == ()
+
+
 @pytest.mark.parametrize("host", ["openclaw", "clawdbot"])
 @pytest.mark.parametrize("as_json", [True, False])
 def test_the_requirements_in_the_metadata_of_registries_are_read(tmp_path: Path, host: str, as_json: bool) -> None:

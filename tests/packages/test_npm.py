@@ -226,7 +226,9 @@ def test_the_command_prepares_them_and_a_script_finds_them(
     registry: LocalRegistry, make_skill: MakeSkill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry.add("alpha")
-    folder = make_skill(files={"scripts/a.cjs": "console.log(require('alpha'), process.cwd());\n"})
+    code = "console.log(require('alpha'), process.cwd());\n"
+    package = '{"dependencies": {"elsewhere": "git+https://example.com/e.git"}}'
+    folder = make_skill(files={"scripts/a.cjs": code, "package.json": package})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NPM_CONFIG_REGISTRY", registry.url)
     program = preloaded.program("adk-skills")
@@ -235,6 +237,7 @@ def test_the_command_prepares_them_and_a_script_finds_them(
     before = ("prepare", str(folder), "--exclude-newer", "2100-01-01")
     done = subprocess.run([program, *before], capture_output=True, text=True, check=False)
     assert (done.returncode, "npm:alpha==1.0.0" in done.stdout) == (0, True), done.stderr
+    assert "note: elsewhere: 'git+https://example.com/e.git' names a place of its own" in done.stderr
     ran = subprocess.run([program, "run", folder, "scripts/a.cjs"], capture_output=True, text=True, check=False)
     assert ran.stdout.startswith("alpha 1.0.0 "), ran.stderr
 

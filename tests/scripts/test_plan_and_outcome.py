@@ -100,8 +100,8 @@ def test_an_interpreter_that_is_missing_is_named(
 ) -> None:
     """It is looked for before the run, so that it does not look like the script's failure."""
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    wanted = {"r.rb": "ruby", "r.ts": "tsx or bun or node", "r.ps1": "pwsh", "r.R": "Rscript"}
-    skill = skill_with({f"scripts/{name}": "x" for name in wanted})
+    wanted = {"r.rb": "ruby", "r.ts": "tsx or bun or node", "r.ps1": "pwsh", "r.R": "Rscript", "tool": "fish"}
+    skill = skill_with({f"scripts/{name}": "#!/usr/bin/env fish" if name == "tool" else "x" for name in wanted})
     for name, programs in wanted.items():
         with pytest.raises(UnsupportedScriptType, match=f"'{name}' needs {programs}, which this machine does not have"):
             plan_script(skill, name)
@@ -116,6 +116,38 @@ def test_a_first_line_that_fetches_or_names_nothing_leaves_it_to_the_suffix(
     assert run(skill_with({"scripts/r.py": f"{first}print('fine')\n"}), "r.py").stdout == "fine\n"
 
 
+@pytest.mark.parametrize("name", ["r.sh", "r", "r.txt"])
+def test_a_file_that_uv_would_run_is_python(skill_with: Callable[..., Skill], name: str) -> None:
+    code = "#!/usr/bin/env -S uv run --script\nimport sys\nprint('fine', sys.argv[1:])\n"
+    assert run(skill_with({f"scripts/{name}": code}), name, ["a"]).stdout == "fine ['a']\n"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "#!/bin/bash -e",
+        "#!/bin/sh -eu",
+        "#!/bin/bash -o errexit",
+        "#!/usr/bin/env -S bash -euo pipefail",
+        "#!/bin/sh -e\r",
+    ],
+)
+def test_a_shell_has_the_options_of_its_first_line(skill_with: Callable[..., Skill], first: str) -> None:
+    """Without ``-e`` a failure in the middle looks like success."""
+    outcome = run(skill_with({"scripts/r.sh": f"{first}\nfalse | false\necho went on\n"}), "r.sh")
+    assert (outcome.return_code, outcome.stdout) == (1, "")
+
+
+def test_an_option_of_the_interpreter_may_have_a_value(skill_with: Callable[..., Skill]) -> None:
+    skill = skill_with({"scripts/r": "#!/usr/bin/env -S A=1 perl -Mstrict -Mvars=$x\n"})
+    assert plan_script(skill, "r").request.argv[-3:] == ("-Mstrict", "-Mvars=$x", "/skill/scripts/r")
+
+
+def test_another_shell_than_the_one_it_names_is_said(skill_with: Callable[..., Skill]) -> None:
+    plan = plan_script(skill_with({"scripts/r.sh": "#!/opt/none/nosuchshell\necho fine\n"}), "r.sh")
+    assert plan.notes == ("Its first line names 'nosuchshell', which this machine does not have; bash ran it.",)
+
+
 def test_an_interpreter_of_the_owner_wins_and_gets_the_path_last(skill_with: Callable[..., Skill]) -> None:
     interpreters = Interpreters({".PY": ["python3", "-u"], ".js": ["node"]})
     plan = plan_script(
@@ -123,6 +155,14 @@ def test_an_interpreter_of_the_owner_wins_and_gets_the_path_last(skill_with: Cal
     )
     assert plan.request.argv == ("python3", "-u", "/skill/scripts/r.py", "a")
     assert ".js" in interpreters.suffixes
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed here")
+def test_the_error_of_node_is_told_and_not_its_version(skill_with: Callable[..., Skill]) -> None:
+    outcome = run(
+        skill_with({"scripts/r.js": "console.error('before');\nthrow new TypeError('no such column: q');\n"}), "r.js"
+    )
+    assert outcome.error == "Script 'scripts/r.js' exited with status 1. TypeError: no such column: q"
 
 
 def test_nothing_is_executed_by_planning(skill_with: Callable[..., Skill], tmp_path: Path) -> None:

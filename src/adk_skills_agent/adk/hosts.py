@@ -164,7 +164,7 @@ def tell_refused(
 _SENTENCES = {
     "not_granted": "The owner has not granted the hosts {hosts} to the skill '{skill}'. Do not retry; do it without "
     "them, or tell the user which hosts the owner would have to grant.",
-    "ask": "The skill '{skill}' may not connect to {hosts} yet. Run the script again: the user is asked first.",
+    "ask": "The skill '{skill}' may not connect to {hosts} yet. Run it again: the user is asked first.",
     "rejected": "The user does not want the skill '{skill}' to connect to {hosts}. Do not retry; do it without them.",
     "denied": "The skill '{skill}' must never connect to {hosts} here. Do not retry; do it without them.",
 }

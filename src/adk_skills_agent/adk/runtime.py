@@ -256,6 +256,9 @@ def make_runtime(
     workspace = given.get("workspace", "session")
     if workspace not in WORKSPACES:
         raise ConfigError(f"workspace must be 'session' or 'skill', not {workspace!r}.")
+    trusting = given.get("trust_allowed_tools", False)
+    if not isinstance(trusting, bool):  # a text such as "no" would trust
+        raise ConfigError(f"trust_allowed_tools must be True or False, not {trusting!r}.")
     store, integrity = given.get("workspace_store"), given.get("integrity")
     stores = check = None
     if store is not None:
@@ -302,7 +305,7 @@ def make_runtime(
         workspace=workspace,
         workspace_stores=stores,
         shell=shell_of(given.get("shell")),
-        trust_allowed_tools=given.get("trust_allowed_tools", False),
+        trust_allowed_tools=trusting,
         prefix=prefix,
         **own,
     )

@@ -114,12 +114,13 @@ class RuntimeToolset(BaseToolset):
             await environment.initialize()
         if runtime.empty:
             # All skills are gone, in the middle of a session maybe: what was active is released, and said once.
-            self._answer_for_undeclared((), tool_context, llm_request)
+            working = await self._working_tools(tool_context)
+            self._answer_for_undeclared(working, tool_context, llm_request)
             if self._shell_tools and own_sandbox_runs(runtime, tool_context):
                 uploads = await SHARED_UPLOADS.bring(runtime, tool_context, llm_request)
                 if uploads:
                     llm_request.append_instructions([uploads])
-            self._introduce_shell(await self._working_tools(tool_context), tool_context, llm_request)
+            self._introduce_shell(working, tool_context, llm_request)
             await put_in_force(runtime, tool_context, llm_request)
             return
         working = await self._working_tools(tool_context)

@@ -239,8 +239,8 @@ def prepare_command(
     what = f"the environment {preset!r}"
     node_lock = None
     if found is not None:
-        from adk_skills_agent.packages import LOCK_FILE, read_needs
-        from adk_skills_agent.packages.npm import npm_program
+        from adk_skills_agent.packages import LOCK_FILE, NeedKind, read_needs
+        from adk_skills_agent.packages.npm import node_requirement, npm_program
         from adk_skills_agent.packages.skill_environments import author_node_lock
 
         needs = read_needs(found, python=interpreter)
@@ -248,13 +248,17 @@ def prepare_command(
         if for_node and npm_program() is None:
             click.echo(f"note: no npm here, so without {safe(', '.join(for_node))}: apt-get install npm", err=True)
             for_node = ()
+        for need in needs.of(NeedKind.NODE_PACKAGE):
+            if not need.optional and node_requirement(need.name, need.spec) is None:
+                message = f"note: {need.name}: {need.spec!r} names a place of its own; only the registry is asked"
+                click.echo(safe(message), err=True)
         requirements = (*needs.requirements(optional=optional), *for_node)
         node_lock = author_node_lock(found) if for_node else None
         what = f"the packages of skill '{found.name}'"
         place = lock_file or _outside_of_installed(found) or found.skill_dir / LOCK_FILE
-        for module in needs.missing:
-            if module.kind == "python-module":
-                click.echo(f"note: {safe(module.name)}: {safe(module.supply)}", err=True)
+        for need in needs.missing:
+            if need.kind == "python-module" or (need.kind == "interpreter" and need.name == "python"):
+                click.echo(f"note: {safe(need.name)}: {safe(need.supply)}", err=True)
     lock = _locked(dependencies, requirements, place, interpreter, what, node_lock, upgrade=upgrade)
     if not lock.packages:
         _say_nothing_needed(what, as_json=as_json)
@@ -347,7 +351,8 @@ def _show(lock: Lock, *, is_there: bool, quiet: bool) -> None:
         return
     for package in lock.packages:
         print(f"  {safe(str(package))}  {_size(package.size)}")
-    size = "prepared before" if is_there else f"{_size(lock.download_bytes) or 'sizes not known'} to fetch at most"
+    size = _size(lock.download_bytes)
+    size = "prepared before" if is_there else f"{size} to fetch at most" if size else "size not known"
     print(f"{counted(len(lock.packages), 'package')}, {size}", flush=True)  # before the progress on stderr
 
 

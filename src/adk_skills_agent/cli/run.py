@@ -357,7 +357,7 @@ def _environment(skill: Skill, python: str | None) -> Environment | None:
     try:
         return SkillEnvironments(Dependencies("locked")).environment_for(skill, python=python)
     except PackageError as error:
-        print(f"note: {safe(error.message)} {safe(' '.join(error.__notes__))}", file=sys.stderr)
+        print(f"note: {safe(for_command_line(' '.join([error.message, *error.__notes__])))}", file=sys.stderr)
         return None
 
 

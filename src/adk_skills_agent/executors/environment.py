@@ -420,7 +420,8 @@ def _regular(descriptor: int, path: PurePosixPath) -> os.stat_result:
     info = os.fstat(descriptor)
     if not stat.S_ISREG(info.st_mode):
         os.close(descriptor)
-        raise ValueError(f"{_shown(path)!r} is not a regular file.")
+        kind = "a folder" if stat.S_ISDIR(info.st_mode) else "no regular file"
+        raise ValueError(f"{_shown(path)!r} cannot be used: it is {kind}.")
     return info
 
 

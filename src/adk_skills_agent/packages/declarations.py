@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,8 @@ from adk_skills_agent.packages.distributions import programs_of
 from adk_skills_agent.packages.findings import Finding, Findings, NeedKind, SkillText, word_set
 from adk_skills_agent.settings import parsed_toml
 
+_MAX_INCLUDED = 20
+"""Files of requirements that other ones name, of one skill."""
 _TOOLS = frozenset({"pip", "setuptools", "wheel", "uv", "pipx", "virtualenv", "hatchling", "build", "twine"})
 """Installers, which the skill itself does not need."""
 _PLACEHOLDER = re.compile(
@@ -97,10 +100,15 @@ def _toml(text: str, place: str, findings: Findings) -> Mapping[str, object]:
 
 
 def requirements_file(manifest: SkillText, findings: Findings) -> None:
-    """Read a ``requirements*.txt``; options of pip are not followed."""
+    """Read a ``requirements*.txt``; of pip's options only ``-r`` is followed."""
     for number, raw in enumerate(manifest.text.split("\n"), 1):
         line = re.split(r"(?:^|\s)#", raw, maxsplit=1)[0].strip().rstrip("\\").strip()
         if not line or line.startswith("--hash"):
+            continue
+        included = re.match(r"(?:-r|--requirement)[\s=]*(\S+)", line)
+        if included is not None and len(findings.included) < _MAX_INCLUDED:
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(manifest.path), included[1]))
+            findings.included.setdefault(path, manifest.place(number))
             continue
         if line.startswith("-"):
             if not line.startswith(("-r", "-c", "--requirement", "--constraint", "--hash")):

@@ -51,6 +51,8 @@ class Findings:
     uses: dict[str, set[str]] = field(default_factory=dict)
     # names of functions that its shell scripts define; one may be sourced by another
     functions: set[str] = field(default_factory=set)
+    # file that another file of requirements names by -r, to the place where it does
+    included: dict[str, str] = field(default_factory=dict)
     parsed: int = 0  # characters of Python that went through the parser
 
     def add(self, finding: Finding) -> None:

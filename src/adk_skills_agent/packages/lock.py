@@ -31,6 +31,7 @@ from adk_skills_agent.packages.npm import PREFIX, checked_lock, is_node_requirem
 from adk_skills_agent.packages.skill_environments import PRESETS
 from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
 from adk_skills_agent.platforms import write_whole
+from adk_skills_agent.sandbox import temporary_prefix
 
 RESOLVE_SECONDS = 120.0
 SETTLED = timedelta(days=3)
@@ -219,7 +220,7 @@ def resolve(
     arguments += ["--no-annotate", f"--python={interpreter.path}", "--no-config", *index.options()]
     if before is not None:
         arguments.append(f"--exclude-newer={before.astimezone(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')}")
-    with tempfile.TemporaryDirectory(prefix="adk-skills-resolve-") as folder:
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix("resolve")) as folder:
         listed = Path(folder, "requirements.in")
         listed.write_text("\n".join(wanted) + "\n", encoding="utf-8")
         places: list[str] = []
@@ -364,7 +365,7 @@ def parse_lock(data: bytes, where: str) -> Lock:
 
     Raises ``ConfigError`` when it is no lock.
     """
-    wrong = ConfigError(f"{where} is not a lock of packages. Make it again: adk-skills prepare.")
+    wrong = ConfigError(f"{where} is not a lock of packages. Make it again: adk-skills prepare --upgrade.")
     if len(data) > _MAX_LOCK_BYTES:
         raise wrong
     try:

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -206,13 +206,29 @@ def find_needs(skill: Skill) -> Findings:
             findings.problem("too-much-to-read", f"More than {MAX_TOTAL_BYTES >> 20} MiB; the rest is not read.", path)
             break
         text = _text(skill, path, findings, min(left, MAX_FILE_BYTES if reader else 256))
+        if text is not None and reader is None and text.startswith("#!"):  # only this line tells that it is a script
+            text = _text(skill, path, findings, min(left, MAX_FILE_BYTES))
         if text is None:
             continue
         left -= len(text)
         _read_file(SkillText(path, text), reader, bundled, findings)
+    _read_included(skill, paths, findings)
     body = SkillText(skill.location.name, skill.instructions, skill.body_line)
     _read_instructions(body, bundled, findings)
     return findings
+
+
+def _read_included(skill: Skill, paths: Sequence[str], findings: Findings) -> None:
+    """The files that ``requirements*.txt`` name by ``-r`` and that are not read for their own name."""
+    read = {path for path in paths if _reader_of(path, ()) is requirements_file and not _NOT_RUN.search(path)}
+    while waiting := [path for path in findings.included if path not in read]:
+        for path in waiting:
+            read.add(path)
+            if path not in paths:
+                place = findings.included[path]
+                findings.problem("requirements-missing", f"'{path[:80]}', which -r names, is not there.", place)
+            elif (text := _text(skill, path, findings, MAX_FILE_BYTES)) is not None:
+                requirements_file(SkillText(path, text), findings)
 
 
 def _text(skill: Skill, path: str, findings: Findings, limit: int) -> str | None:
@@ -289,6 +305,8 @@ def _first_program(text: str) -> str:
     words = text[2:258].split("\n", 1)[0].split()
     if words and PurePosixPath(words[0]).name == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    if [PurePosixPath(word).name for word in words[:2]] in (["uv", "run"], ["pipx", "run"]):
+        return "python"
     return PurePosixPath(words[0]).name if words else ""
 
 

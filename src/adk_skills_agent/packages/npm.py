@@ -25,6 +25,7 @@ from typing import Any
 from adk_skills_agent.errors import PackageError
 from adk_skills_agent.packages.findings import word_set
 from adk_skills_agent.packages.uv import Cause, Index, Progress, failure, run_program
+from adk_skills_agent.sandbox import temporary_prefix
 
 PREFIX = "npm:"
 """Begins a requirement that npm answers: ``npm:docx@^9``."""
@@ -171,7 +172,7 @@ def resolve_node(
     arguments = ["install", "--package-lock-only", "--lockfile-version=3"]
     if exclude_newer is not None:
         arguments.append(f"--before={exclude_newer.isoformat()}")
-    with tempfile.TemporaryDirectory(prefix="adk-skills-npm-") as folder:
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix("npm")) as folder:
         _write_manifest(Path(folder), requirements, known)
         _run_npm(arguments, folder, cache=cache, index=index, what=what, seconds=seconds, progress=progress)
         table = json.loads(Path(folder, "package-lock.json").read_text(encoding="utf-8"))

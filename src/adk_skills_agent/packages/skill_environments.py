@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import shutil
 import threading
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from adk_skills_agent.packages.shared_environments import SharedEnvironments
     from adk_skills_agent.packages.uv import Index, Progress
     from adk_skills_agent.sandbox import Secret
+
+logger = logging.getLogger(__name__)
 
 DependencyMode: TypeAlias = Literal["off", "locked", "ask", "install"]
 MODES = get_args(DependencyMode)
@@ -91,6 +94,12 @@ class Dependencies:
         for name in ("indexes", "find_links", "builds"):
             if isinstance(getattr(self, name), str):
                 raise ConfigError(f"Dependencies.{name} takes a list; write ({getattr(self, name)!r},).")
+        for index in self.indexes:
+            if "://" not in index:  # uv takes it for a folder, which may be empty or missing
+                raise ConfigError(
+                    f"{index!r} is no URL of a package index. Write it like 'https://pypi.example.com/simple', and a "
+                    "folder with wheels as find_links."
+                )
         if self.store_key is not None and self.store is None:
             raise ConfigError("Dependencies.store_key needs a store. Give store='s3://bucket/prefix' or a folder.")
 
@@ -511,8 +520,14 @@ class SkillEnvironments:
             lock = read_lock(Path(self.dependencies.lock) / f"{skill.name}.lock")
             if lock is not None:
                 found.append(lock)
-        with contextlib.suppress(SkillsError):
-            found.append(parse_lock(skill.read_bytes(LOCK_FILE), LOCK_FILE))
+        try:
+            content = skill.read_bytes(LOCK_FILE)
+        except SkillsError:  # most skills have none
+            return found
+        try:
+            found.append(parse_lock(content, LOCK_FILE))
+        except ConfigError as error:
+            logger.warning("The lock of skill %r is not used: %s", skill.name, error.message)
         return found
 
     def _kept(self, wanted: Sequence[str], python: str | None, node_lock: bytes | None = None) -> list[Lock]:

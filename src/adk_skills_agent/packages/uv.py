@@ -23,6 +23,7 @@ from pathlib import Path
 from adk_skills_agent.errors import PackageError
 from adk_skills_agent.installation import install_hint
 from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, is_nearly_full
+from adk_skills_agent.sandbox import temporary_prefix
 
 _HTTP_SECONDS = 20
 """Without an answer of the index for so long, uv gives up a request; it tries each again once."""
@@ -191,7 +192,7 @@ def run_uv(
         "UV_KEYRING_PROVIDER": "disabled",
         "NO_COLOR": "1",
     }
-    with tempfile.TemporaryDirectory(prefix="adk-skills-uv-") as empty:
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix("uv")) as empty:
         try:
             return run_program(
                 [find_uv(), *arguments],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import shutil
 import subprocess
@@ -61,8 +62,8 @@ class Interpreters:
 
         A ``#!`` line decides as it does here (:meth:`command`). What other machines have for suffixes but Python's and
         the shells' is not known, so these need the line, or the owner's word. ``head`` is the beginning of the script's
-        bytes. Returns Commands without the script; ``("python3",)`` and ``("bash",)`` stand for Python and the shell.
-        Raises ``UnsupportedScriptType`` when neither the line nor the suffix names one.
+        bytes. Returns Commands without the script; ``("python3",)`` and ``("bash",)`` stand for Python and the shell,
+        which has the options of its line. Raises ``UnsupportedScriptType`` when neither line nor suffix names one.
         """
         name = PurePosixPath(path).name
         suffix = PurePosixPath(path).suffix.lower()
@@ -74,8 +75,8 @@ class Interpreters:
         if program.startswith("python"):
             return (PYTHON,)
         if program in _SHELLS:
-            return (BASH,)
-        if program and program not in _FETCHING and not program.startswith("-"):
+            return ((*BASH, *_shell_options(line)),)
+        if _names_a_program(program):
             wanted.append((program, *line[1:]))
         if suffix in PYTHON_SUFFIXES:
             wanted.append(PYTHON)
@@ -103,11 +104,16 @@ class Interpreters:
             return (*self._extra[suffix], str(script)), ()
         named = _first_line(_head(source))
         name = PurePosixPath(named[0]).name if named else ""
-        if suffix in PYTHON_SUFFIXES if not _is_usable(name) else name.startswith("python"):
-            return (python or sys.executable, *PYTHON_FLAGS, str(script)), ()
-        if suffix in SHELL_SUFFIXES if not _is_usable(name) else name in _SHELLS:
-            return _shell_command(script, source)
-        wanted = [(name, *named[1:])] if _is_usable(name) else [*_BY_SUFFIX.get(suffix, ())]
+        usable = _is_usable(name)
+        absent = _names_a_program(name) and not usable
+        if name.startswith("python") if usable else suffix in PYTHON_SUFFIXES:
+            return (python or sys.executable, *PYTHON_FLAGS, str(script)), _in_its_place("Python", name, absent=absent)
+        if name in _SHELLS if usable else suffix in SHELL_SUFFIXES:
+            command, notes = _shell_command(script, source, _shell_options(named) if name in _SHELLS else ())
+            return command, (*notes, *_in_its_place("bash", name, absent=absent))
+        wanted = [*_BY_SUFFIX.get(suffix, ())]
+        if usable or (not wanted and absent):
+            wanted = [(name, *named[1:])]
         for program, *flags in wanted:
             found = _found(program, python)
             if found is not None and _understands(found, suffix):
@@ -127,8 +133,8 @@ class Interpreters:
             )
         kind = f"'{suffix}'" if suffix else "(no extension)"
         raise UnsupportedScriptType(
-            f"Scripts of type {kind} cannot be run. Supported types: {', '.join(self.suffixes)}. "
-            "Read the script and do the work another way, or ask the owner to configure an interpreter for it."
+            f"Scripts of type {kind} cannot be run; types: {', '.join(self.suffixes)}, and files with a '#!' line. "
+            "Read it and do the work another way, or ask the owner to configure an interpreter."
         )
 
 
@@ -191,8 +197,24 @@ def _first_line(head: bytes) -> tuple[str, ...]:
         return ()
     words = head[2:].splitlines()[0].decode("utf-8", "replace").split() if head[2:].strip() else []
     if words and PurePosixPath(words[0]).name == "env":
-        words = [word for word in words[1:] if word != "-S" and "=" not in word]
+        words = [*itertools.dropwhile(lambda word: word == "-S" or "=" in word, words[1:])]
+    if words and PurePosixPath(words[0]).name in ("uv", "pipx") and words[1:2] == ["run"]:
+        return PYTHON  # it runs the file in an environment, which is there when the run begins
     return tuple(words)
+
+
+_SHELL_OPTIONS = re.compile(r"[-+](?:[abefhkmnptuvxBCEHPT]+o?|o)")
+
+
+def _shell_options(line: Sequence[str]) -> tuple[str, ...]:
+    """What a shell's ``#!`` line sets, such as ``-e`` or ``-euo pipefail``: without it a failure looks like success."""
+    options: list[str] = []
+    words = iter(line[1:])
+    for word in words:
+        if not _SHELL_OPTIONS.fullmatch(word):
+            break
+        options += [word, *itertools.islice(words, 1)] if word.endswith("o") else [word]
+    return tuple(options)
 
 
 _FIRST_LINE_BYTES = 256
@@ -200,9 +222,18 @@ _FIRST_LINE_BYTES = 256
 
 def _is_usable(name: str) -> bool:
     """Whether the program of a ``#!`` line decides: it is there, or Python or a shell, and fetches nothing."""
-    if not name or name in _FETCHING or name.startswith("-"):
+    if not _names_a_program(name):
         return False
     return name.startswith("python") or name in _SHELLS or _found(name) is not None
+
+
+def _in_its_place(ran: str, name: str, *, absent: bool) -> tuple[str, ...]:
+    """What is said of a script that its suffix has run, because the interpreter that it names is not here."""
+    return (f"Its first line names '{name}', which this machine does not have; {ran} ran it.",) if absent else ()
+
+
+def _names_a_program(name: str) -> bool:
+    return bool(name) and name not in _FETCHING and not name.startswith("-")
 
 
 @functools.lru_cache(maxsize=64)
@@ -215,21 +246,24 @@ def _understands(program: str, suffix: str) -> bool:
     return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (22, 6)
 
 
-def _shell_command(script: PurePosixPath, source: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _shell_command(
+    script: PurePosixPath, source: Path, options: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Run a shell script; one saved with Windows line ends or a byte-order mark is passed in repaired (row 50)."""
+    shell = (*SHELL, *options)
     try:
         with source.open("rb") as stream:
             text = stream.read(MAX_INLINE_SHELL_BYTES + 1)
     except OSError:
-        return (*SHELL, str(script)), ()  # the run itself will say why it cannot be read
+        return (*shell, str(script)), ()  # the run itself will say why it cannot be read
     if len(text) > MAX_INLINE_SHELL_BYTES or not (text.startswith(b"\xef\xbb\xbf") or b"\r\n" in text):
-        return (*SHELL, str(script)), ()
+        return (*shell, str(script)), ()
     repaired = text.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
     if b"\0" in repaired:
-        return (*SHELL, str(script)), ()
+        return (*shell, str(script)), ()
     try:
         program = repaired.decode("utf-8")
     except UnicodeDecodeError:
-        return (*SHELL, str(script)), ()
+        return (*shell, str(script)), ()
     note = "The script has Windows line ends or a byte-order mark; it was run with Unix line ends."
-    return (*SHELL, "-c", program, str(script)), (note,)
+    return (*shell, "-c", program, str(script)), (note,)

@@ -293,7 +293,13 @@ def _append(text: str, line: str) -> str:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and _NODE_END.fullmatch(lines[-1]):  # Node.js says the error above its stack, and its version last
+        return next((line for line in reversed(lines) if _NODE_ERROR.match(line)), lines[-1])
     return lines[-1] if lines else ""
+
+
+_NODE_END = re.compile(r"Node\.js v[\d.]+")
+_NODE_ERROR = re.compile(r"(?:Uncaught )?(?:[A-Z]\w*)?(?:Error|Exception)\b")
 
 
 # What a failing script says, made short enough for a model: the exception and its line, not the traceback (S0-59).

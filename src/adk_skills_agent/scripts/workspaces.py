@@ -310,7 +310,9 @@ class SessionWorkspaces:
             _delete(*doomed)
         note = "The files that earlier scripts of this session left are gone; the working directory started empty."
         # Beside the workspaces, in a folder that only the owner may enter: nobody else can be there first.
-        spill = Path(f"{os.path.dirname(path)}/spill-{os.urandom(8).hex()}")  # noqa: PTH120
+        # A kept folder has none of it: nobody would delete what a killed agent left there.
+        beside = os.path.dirname(path) if workspace.kept_in is None else self._root_folder()  # noqa: PTH120
+        spill = Path(f"{beside}/spill-{os.urandom(8).hex()}")
         with self._mutex:
             lost = self._lost.pop(workspace.key, self) is None
             opened = SessionWorkspace(path, spill, note if lost and workspace.stored is None else None)

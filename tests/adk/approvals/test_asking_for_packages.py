@@ -70,7 +70,7 @@ async def test_the_user_sees_the_exact_packages_and_is_asked_once(
     talk = await chat(agent_with(server, SkillToolset.from_dirs([skill.parent], dependencies=dependencies)))
     await talk.say("How many pages?")
     assert talk.results == [{"error": PENDING, "error_code": "APPROVAL_REQUIRED"}]
-    assert talk.question["hint"].startswith("Install 1 packages for skill 'pdf-pages'? pypdf==5.0 (sha256 ")
+    assert talk.question["hint"].startswith("Install 1 package for skill 'pdf-pages'? pypdf==5.0 (sha256 ")
     asked = talk.question["payload"]["adk_skill_packages"]
     assert asked["packages"][0]["name"] == "pypdf"
     assert len(asked["packages"][0]["sha256"][0]) == 64

@@ -169,7 +169,7 @@ async def test_the_user_is_asked_before_the_next_run_and_the_answer_holds_for_th
     conversation = await talk(chat, rehearse, skills, run(target), *again, "done")
     first = conversation.results[0]
     assert lines(first) == [f"{target} 403"]
-    assert any("Run the script again: the user is asked first." in note for note in first["notes"])
+    assert any("Run it again: the user is asked first." in note for note in first["notes"])
     hint = conversation.question["hint"]
     assert f"tried to connect to {target}" in hint
     assert f"this skill's scripts may connect to {target}." in hint
@@ -183,6 +183,18 @@ async def test_the_user_is_asked_before_the_next_run_and_the_answer_holds_for_th
     ]
     assert len(conversation.questions) == 1  # the other skill's run was its first: it is only told
     assert [event.verdict for event in seen if isinstance(event, HostRefused)] == ["ask", "ask"]
+
+
+async def test_the_question_about_a_host_shows_the_command_that_wants_it(
+    folder: Path, origin: int, chat: Any, rehearse: Any
+) -> None:
+    skills = toolset(folder, permissions={"hosts": {"*": "ask"}}, shell=True)
+    visit = ("execute", {"command": f"python3 /skills/weather/scripts/get.py api.test:{origin}"})
+    load = ("load_skill", {"skill_name": "weather"})
+    conversation = await talk(chat, rehearse, skills, load, visit, visit, "done")
+    assert conversation.question["hint"].startswith("Run the command 'python3 /skills/weather/scripts/get.py ")
+    await conversation.answer(True)
+    assert lines(conversation.results[-1]) == [f"api.test:{origin} 200"]
 
 
 async def test_who_says_no_is_not_asked_again_and_the_script_runs_without_the_host(

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from google.adk.agents import LlmAgent
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 
-from adk_skills_agent import CommandFinished, SandboxPolicy, ShellSettings, ShellToolset
+from adk_skills_agent import CommandFinished, SandboxPolicy, ScriptOutput, ShellSettings, ShellToolset, SkillEvent
 from adk_skills_agent.adk.shell import jobs as jobs_module
 from adk_skills_agent.adk.shell.jobs import MAX_JOBS, MAX_JOBS_OF_USER, Job, Jobs, bring_back, copy_workspace
 from adk_skills_agent.errors import InvalidArguments, SandboxError
@@ -118,6 +119,26 @@ async def test_a_job_that_prints_for_ever_is_bounded_and_can_be_stopped(desk: De
     assert again["error"] == stopped["error"]
 
 
+async def test_a_running_job_says_when_no_more_of_its_output_is_kept(desk: Desk) -> None:
+    await desk("execute", command="head -c 20000 /dev/zero | tr '\\0' x; echo; sleep 60", background=True)
+    while len((told := await desk("job_output", id="job-1", wait=1))["output"]) < 10_000:
+        pass
+    assert told["notes"] == ["No more of its output is kept. Commands that print much should write to a file."]
+    await desk("stop_job", id="job-1")
+
+
+async def test_a_job_that_has_no_room_for_its_files_says_so(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await desk("write_file", path="a.txt", content="x")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    await desk("execute", command="true", background=True)
+    ended = await desk.ended("job-1")
+    assert ended["error"] == (
+        "job-1: the copy of the workspace that it works on cannot be made: No such file or directory"
+    )
+
+
 async def test_a_flood_ends_the_job(desk: Desk) -> None:
     await desk("execute", command="yes", background=True)
     ended = await desk.ended("job-1")
@@ -135,6 +156,32 @@ async def test_forks_end_with_their_job(desk: Desk) -> None:
     assert gone(mark)
 
 
+async def test_a_listener_hears_what_a_job_prints_while_it_runs() -> None:
+    heard: list[SkillEvent] = []
+
+    def listen(event: SkillEvent) -> None:
+        heard.append(event)
+
+    listen.output = True  # type: ignore[attr-defined]
+    toolset = ShellToolset(on_event=listen)
+    desk = await Desk(toolset).open()
+    await desk("execute", command="echo one; sleep 1; echo two >&2", background=True)
+    await desk.ended("job-1")
+    job = [event for event in heard if getattr(event, "run", "")]
+    assert [type(event).__name__ for event in job] == [
+        "CommandStarted",
+        "ScriptOutput",
+        "ScriptOutput",
+        "CommandFinished",
+    ]
+    assert [(one.stream, one.text) for one in job if isinstance(one, ScriptOutput)] == [
+        ("stdout", "one\n"),
+        ("stderr", "two\n"),
+    ]
+    assert len({event.run for event in job}) == 1  # type: ignore[attr-defined]
+    await toolset.close()
+
+
 async def test_only_so_many_run_at_once(desk: Desk) -> None:
     for _ in range(2):
         assert (await desk("execute", command="sleep 30", background=True))["status"] == "running"
@@ -150,7 +197,9 @@ async def test_jobs_end_at_their_time_and_with_their_toolset() -> None:
     desk = await Desk(toolset).open()
     await desk("execute", command="sleep 30", background=True)
     ended = await desk.ended("job-1")
-    assert ended["error"].startswith("The command was stopped after 0.5s, its time limit.")
+    assert ended["error"].startswith(
+        "The command was stopped after 0.5s, its time limit. What it printed until then is in output."
+    )
     toolset_of_long = ShellToolset(on_event=lambda event: isinstance(event, CommandFinished) and seen.append(event))
     other = await Desk(toolset_of_long).open()
     mark = f"8{os.getpid()}"
@@ -188,9 +237,10 @@ def test_jobs_end_when_the_agent_is_killed(tmp_path: Path) -> None:
         import asyncio, sys
         sys.path.insert(0, {here!r})
         from test_jobs import Desk
-        from adk_skills_agent import ShellToolset
+        from adk_skills_agent import ShellSettings, ShellToolset
         async def main():
-            desk = await Desk(ShellToolset()).open()
+            desk = await Desk(ShellToolset(ShellSettings(keep_in={str(tmp_path / "kept")!r}))).open()
+            await desk("write_file", path="a.txt", content="kept")
             await desk("execute", command="echo up; sleep {mark}", background=True)
             await desk.until("job-1", "up")
             print("ready", flush=True)
@@ -204,6 +254,9 @@ def test_jobs_end_when_the_agent_is_killed(tmp_path: Path) -> None:
         assert begun(mark)
         agent.send_signal(signal.SIGKILL)
     assert gone(mark)
+    (session,) = (tmp_path / "kept").iterdir()
+    left = sorted(str(path.relative_to(session)) for path in session.rglob("*"))
+    assert left == ["work", "work/a.txt"]  # nothing of the job, which nobody would delete
 
 
 def test_what_a_job_brings_back(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from adk_skills_agent import (
 from adk_skills_agent.adk.shell.command_approval import _asked_for, shown_line
 from adk_skills_agent.adk.shell.command_rules import decide_command
 from adk_skills_agent.adk.tools.shell import _is_binary, _page
+from adk_skills_agent.errors import ConfigError
 
 LOAD = ("load_skill", {"skill_name": "counter"})
 
@@ -204,8 +205,10 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("read_file", {"path": "../../etc/passwd"}, "'../../etc/passwd' is not a file you can reach."),
     ("read_file", {"path": "/etc/passwd"}, "'/etc/passwd' is not a file you can reach."),
     ("read_file", {"path": "/tmp/../etc/passwd"}, "'/tmp/../etc/passwd' is not a file you can reach."),
+    ("read_file", {"path": "~/notes.txt"}, "'~/notes.txt' is in the home folder."),
+    ("write_file", {"path": "~/notes.txt", "content": "x"}, "'~/notes.txt' is in the home folder."),
     ("read_file", {"path": "missing.txt"}, "There is no file 'missing.txt'."),
-    ("read_file", {"path": "folder"}, "'/work/folder' is not a regular file."),
+    ("read_file", {"path": "folder"}, "'/work/folder' cannot be used: it is a folder."),
     ("read_file", {"path": "text.txt", "start_line": 9}, "'start_line' 9 is past the end; the file has 3 lines."),
     ("read_file", {"path": "text.txt", "start_line": 3, "end_line": 2}, "'start_line' (3) is after 'end_line' (2)."),
     ("read_file", {"path": "/skills/other/x"}, "There is no file '/skills/other/x'. No skill is active;"),
@@ -289,9 +292,12 @@ async def test_an_edit_keeps_windows_line_ends(calls: Any) -> None:
         sh("printf 'one\\r\\ntwo\\r\\nthree\\r\\n' > dos.txt"),
         ("edit_file", {"path": "dos.txt", "old_string": "one\ntwo", "new_string": "1\n2"}),
         sh("od -c dos.txt | head -1"),
+        ("edit_file", {"path": "dos.txt", "old_string": "three", "new_string": "3\n4"}),
+        sh("grep -c $'\\r' dos.txt"),
     )
-    assert answers[1]["status"] == "ok"
+    assert answers[1]["status"] == answers[3]["status"] == "ok"
     assert answers[2]["stdout"].split()[1:9] == ["1", "\\r", "\\n", "2", "\\r", "\\n", "t", "h"]
+    assert answers[4]["stdout"] == "4\n"
     await toolset.close()
 
 
@@ -300,6 +306,13 @@ async def test_results_become_artifacts(calls: Any) -> None:
     (answer,) = await calls(toolset, sh("mkdir out; echo chart > out/chart.svg"))
     assert answer["saved_artifacts"] == ["out/chart.svg"]
     assert await calls.last.artifact("out/chart.svg") == b"chart\n"
+    await toolset.close()
+
+
+async def test_a_shell_alone_declares_each_tool_once(calls: Any, caplog: pytest.LogCaptureFixture) -> None:
+    toolset = ShellToolset()
+    await calls(toolset, sh("true"))
+    assert not caplog.records, caplog.text
     await toolset.close()
 
 
@@ -339,6 +352,8 @@ async def test_without_a_shell_there_are_no_new_tools(counter: Path) -> None:
 def test_a_wrong_setting_is_said(counter: Path, value: Any) -> None:
     with pytest.raises(Exception, match="shell must be True, False or ShellSettings"):
         SkillToolset.from_dirs([counter], shell=value)
+    with pytest.raises(ConfigError, match="trust_allowed_tools must be True or False"):
+        SkillToolset.from_dirs([counter], trust_allowed_tools=value)
 
 
 async def test_kept_workspaces_are_found_after_a_restart(
@@ -451,6 +466,31 @@ async def test_what_allowed_tools_names_is_not_asked_when_the_owner_trusts_it(tm
         assert answers[0]["error_code"] == answers[2]["error_code"] == "PERMISSION_DENIED"
         assert answers[3].get("stdout") == ("hello\n" if trusts else None)
         await toolset.close()
+
+
+async def test_what_a_command_of_a_skill_does_not_find_is_told_to_the_model_and_the_owner(
+    make_skill: Callable[..., Path], calls: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_skill("pages", files={"scripts/a.py": "import no_such_module\n"})
+    toolset = SkillToolset.from_dirs([folder.parent], shell=True, dependencies="off")
+    missing, load = sh("no-such-program"), ("load_skill", {"skill_name": "pages"})
+    answers = await calls(toolset, missing, load, sh("python3 /skills/pages/scripts/a.py"), missing, sh("exit 3"))
+    assert answers[0]["notes"] == [
+        "The program 'no-such-program' is not on this machine, so what depends on it was not done: do it another way, "
+        "or tell the user that the owner has to add it."
+    ]
+    assert answers[2]["notes"] == [
+        "The Python module 'no_such_module' is not installed here: do it another way, or tell the user that the owner "
+        "has to add it."
+    ]
+    assert answers[4] == {"status": "error", "exit_code": 3}
+    told = [record.getMessage() for record in caplog.records if "needs the" in record.getMessage()]
+    assert [one.partition(":")[0] for one in told] == [
+        "Skill 'pages' needs the module no_such_module",
+        "Skill 'pages' needs the program no-such-program",
+    ]
+    assert f"adk-skills prepare {folder}" in told[0]
+    await toolset.close()
 
 
 async def test_hosts_granted_to_a_skill_are_for_its_commands_only(make_skill: Callable[..., Path], calls: Any) -> None:

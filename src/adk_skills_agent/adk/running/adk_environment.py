@@ -169,7 +169,7 @@ def _commands(runtime: SkillRuntime, call: ScriptCall) -> tuple[tuple[str, ...],
     """The interpreters that may run the script there, best first, with the flags they get in the sandbox."""
     found = runtime.settings.interpreters.elsewhere(call.path, call.skill.read_bytes(call.path))
     flags: dict[tuple[str, ...], tuple[str, ...]] = {PYTHON: (*PYTHON, *PYTHON_FLAGS), BASH: SHELL}
-    return tuple(flags.get(command, command) for command in found)
+    return tuple((*flags.get(command[:1], command[:1]), *command[1:]) for command in found)
 
 
 def _first_there(commands: Sequence[Sequence[str]], script: Sequence[str]) -> str:

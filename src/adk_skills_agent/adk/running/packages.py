@@ -74,10 +74,11 @@ def question(skill: str, lock: Lock) -> str:
     """The question to the user: every package with its version and the start of its hash, and the download's size."""
     listed = ", ".join(map(str, lock.packages[:_SHOWN]))
     more = f" and {len(lock.packages) - _SHOWN} more" if len(lock.packages) > _SHOWN else ""
+    packages = "1 package" if len(lock.packages) == 1 else f"{len(lock.packages)} packages"
     size = lock.download_bytes
     fetched = f" Up to {size / (1 << 20):.1f} MiB are fetched." if size else ""
     return (
-        f"Install {len(lock.packages)} packages for skill '{skill[:60]}'? {listed}{more}.{fetched} "
+        f"Install {packages} for skill '{skill[:60]}'? {listed}{more}.{fetched} "
         "They are kept read-only for the sandbox; nothing of them runs outside it. The answer holds for these bytes."
     )
 

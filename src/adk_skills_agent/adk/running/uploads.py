@@ -25,7 +25,7 @@ from google.genai import types
 
 from adk_skills_agent.adk.events.events import FileReceived, origin_of
 from adk_skills_agent.adk.running.runner import workspace_claim
-from adk_skills_agent.errors import ConfigError, WorkspaceUnavailable
+from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.executors.environment import read
 from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW
 from adk_skills_agent.sandbox import distinct_name, safe_name
@@ -116,7 +116,7 @@ class Uploads:
         problems = ""
         try:
             problems = " ".join(await self._copy_new(runtime, tool_context, known, sources, artifacts))
-        except (WorkspaceUnavailable, ConfigError) as error:  # the next request tries again
+        except SkillsError as error:  # a full disk, too many runs: the turn goes on, and the next request tries again
             logger.warning("the user's files were not copied into the workspace: %s", error.message)
             problems = "Files that the user attached are not in the working directory yet; try again later."
         _replace_unreadable(llm_request, known.uploads)

@@ -190,6 +190,7 @@ class SandboxShell:
                 outcome = await self.execute(context, plan)
             saved = await save_outputs(context, outcome, MODEL_STREAM_CHARS)
         notes = [*([workspace.note] if workspace.note else []), *told, *claim.notes, *saved.notes]
+        notes += told_missing(call, outcome)
         answer = command_answer(
             outcome.to_model(artifacts=saved.files, streams=saved.streams, beginnings=saved.beginnings, notes=notes)
         )
@@ -232,7 +233,9 @@ class SandboxShell:
             redact=runtime.grants.secrets,
             share=share_of(session.app_name, session.user_id, session.id),
         )
-        return ScriptPlan("shell", COMMAND, request, call.notes, subject="The command")
+        own = SKILLS_DIR / skill_folder(call.skill) if call.skill else None
+        folder = next((mount.source for mount in mounts if mount.target == own), None)
+        return ScriptPlan("shell", COMMAND, request, call.notes, subject="The command", folder=folder)
 
     def _copy_of(
         self, call: ShellCall, plan: ScriptPlan, workspace: SessionWorkspace
@@ -318,6 +321,18 @@ class EnvironmentShell:
 
 
 Shell = SandboxShell | EnvironmentShell
+
+
+def told_missing(call: ShellCall, outcome: ScriptOutcome) -> list[str]:
+    """The sentences for the model about modules and programs that a failed command did not find; the log has the fix.
+
+    Without a skill that it belongs to, a command is the model's own, and nothing for the owner.
+    """
+    if call.skill:
+        for thing in outcome.missing:
+            logger.warning("%s", replace(thing, skill=call.skill).for_owner())
+    # Of a command that succeeded they are in the answer already.
+    return [thing.for_model() for thing in outcome.missing] if outcome.error is not None else []
 
 
 def command_answer(told: dict[str, object]) -> dict[str, object]:

@@ -100,8 +100,6 @@ class WorkspaceFiles(ShellFiles):
         policy = self.policy
         root, most = (work, policy.workspace_bytes) if place == WORK_DIR else (tmp, policy.tmp_bytes)
         data = content.encode()
-        if place == TMP_DIR and relative.parts[0] == HOME_DIR.name:
-            raise InvalidArguments(f"{HOME_DIR} is the home folder, which is new in every run. Use {WORK_DIR}.")
         if len(relative.parts) > MAX_DEPTH:  # what lies deeper is not copied into a run
             raise InvalidArguments(f"The path has {len(relative.parts)} folders; at most {MAX_DEPTH} are possible.")
         root.mkdir(mode=0o700, exist_ok=True)
@@ -173,6 +171,8 @@ def _check(path: str) -> None:
     check_text(path, "'path'")
     if len(path.encode()) > _MAX_PATH_BYTES:
         raise InvalidArguments(f"'path' has {len(path.encode()):,} bytes; no file system has such a path.")
+    if PurePosixPath(path).parts[:1] == ("~",):  # only a shell makes the home folder of it
+        raise InvalidArguments(f"'{path[:100]}' is in the home folder. Give a path in the working directory.")
 
 
 def _place(path: str) -> tuple[PurePosixPath, PurePosixPath]:
@@ -193,6 +193,8 @@ def _place(path: str) -> tuple[PurePosixPath, PurePosixPath]:
             f"'{path[:100]}' is not a file you can reach. Give a path relative to {WORK_DIR}, or below {TMP_DIR} or "
             f"{SKILLS_DIR}/<skill>."
         ) from None
+    if (place / relative).is_relative_to(HOME_DIR):
+        raise InvalidArguments(f"'{path[:100]}' is in the home folder, which is new in every run. Use {WORK_DIR}.")
     return place, relative
 
 

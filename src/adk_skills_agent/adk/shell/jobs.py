@@ -283,6 +283,8 @@ async def _guarded(job: Job, run: Callable[[Job], Awaitable[None]]) -> None:
     except Exception as error:  # whatever it is, the model must be told of an end
         logger.exception("%s failed", job.name)
         said = getattr(error, "message", "") or "it could not be run to its end; this is not the command's fault"
+        if isinstance(error, OSError) and error.strerror:  # without the paths of the host that it names
+            said = f"the copy of the workspace that it works on cannot be made: {error.strerror}"
         job.end({"status": "error", "error": f"{job.name}: {said}"})
     finally:
         if job.ended is None:

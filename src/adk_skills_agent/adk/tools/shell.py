@@ -11,20 +11,26 @@ import contextlib
 import copy
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.events.events import CommandFinished, CommandStarted, OutputEvents, ScriptOutput, origin_of
+from adk_skills_agent.adk.events.events import (
+    CommandFinished,
+    CommandStarted,
+    Origin,
+    OutputEvents,
+    ScriptOutput,
+    origin_of,
+)
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, rules_without_skill, tell_refused
 from adk_skills_agent.adk.permissions import weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner, note_user
 from adk_skills_agent.adk.running.call import save_outputs
 from adk_skills_agent.adk.running.packages import approve_packages
-from adk_skills_agent.adk.running.runner import agent_executor, script_backend_of, workspace_claim
-from adk_skills_agent.adk.shell.command_approval import permit_command
+from adk_skills_agent.adk.running.runner import agent_executor, both_hear, script_backend_of, workspace_claim
+from adk_skills_agent.adk.shell.command_approval import permit_command, shown_line
 from adk_skills_agent.adk.shell.commands import (
     COMMAND,
     EnvironmentShell,
@@ -33,6 +39,7 @@ from adk_skills_agent.adk.shell.commands import (
     ShellCall,
     checked_command,
     command_answer,
+    told_missing,
 )
 from adk_skills_agent.adk.shell.files import NeedsApproval
 from adk_skills_agent.adk.shell.jobs import JOBS, Job, bring_back, copy_workspace
@@ -40,7 +47,7 @@ from adk_skills_agent.adk.shell.skills import mounted_skills, permit_shell
 from adk_skills_agent.adk.skills.resources import mime_type_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
 from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SkillsError
-from adk_skills_agent.sandbox import uninterrupted
+from adk_skills_agent.sandbox import temporary_folder, uninterrupted
 from adk_skills_agent.scripts import user_key, workspace_key
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import check_text
@@ -186,7 +193,8 @@ class ExecuteTool(ShellTool):
         if runtime.permissions.hosts and mounted is not None and isinstance(shell, SandboxShell):
             hosts = await hosts_of_call(runtime, tool_context, mounted.skill)
             if hosts.pending:
-                weighed = await weigh(tool_context, mounted.skill, hosts.decision(COMMAND), runtime)
+                question = replace(hosts.decision(shown_line(command)), action="execute")
+                weighed = await weigh(tool_context, mounted.skill, question, runtime)
                 if weighed.refusal is not None:
                     if weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:
                         hosts.turn_down(tool_context, skill)
@@ -201,10 +209,8 @@ class ExecuteTool(ShellTool):
         if background:
             return await self._start_job(tool_context, shell, call, run_id, _seconds(args.get("timeout")))
         origin = origin_of(tool_context)
-        printed: OutputEvents | None = None
-        if runtime.events.output_heard:
-            printed = OutputEvents(runtime.events, ScriptOutput(origin=origin, skill=skill, script=COMMAND, run=run_id))
-            call = replace(call, on_output=printed)
+        printed = _output_events(runtime, origin, skill, run_id)
+        call = replace(call, on_output=printed)
         started = CommandStarted(origin=origin, skill=skill, command=command, run=run_id, executor=shell.name)
         with _told(runtime, started, began) as ended:
             try:
@@ -269,16 +275,23 @@ class ExecuteTool(ShellTool):
             with _told(runtime, started, time.monotonic()) as ended:
                 async with workspace_claim(runtime, tool_context, call.skill) as claim:
                     workspace = await asyncio.to_thread(claim.open)
-                    copy = workspace.spill.with_name(f"job-{os.urandom(8).hex()}")
+                    # Of this process, so that the next agent removes it when this one is killed.
+                    folder, remove = await asyncio.to_thread(temporary_folder, "job", JOBS)
+                    copy = folder / "work"
                     try:
                         async with claim.turn(writes=False):
                             before = await uninterrupted(asyncio.to_thread(copy_workspace, workspace.path, copy))
                         own = replace(workspace, path=copy)
-                        heard = replace(call, on_output=job.take)
+                        printed = _output_events(runtime, origin, call.skill, run_id)
+                        heard = replace(call, on_output=both_hear(job.take, printed))
                         plan = await shell.plan(tool_context, heard, own, job=policy)
                         # A turn of its own in /tmp would be lost in another's; a job has one that is its own.
                         plan = replace(plan, request=replace(plan.request, tmp=None))
-                        outcome = await shell.execute(tool_context, plan)
+                        try:
+                            outcome = await shell.execute(tool_context, plan)
+                        finally:
+                            if printed is not None:
+                                printed.flush()
                         async with claim.turn(
                             call=f"the background job {job.name}"
                         ):  # to its end, once it has begun: nobody must see half of it
@@ -294,10 +307,13 @@ class ExecuteTool(ShellTool):
                         notes = [*notes, *claim.notes]
                     finally:
                         with contextlib.suppress(RuntimeError):  # the loop is closed
-                            await asyncio.shield(asyncio.to_thread(shutil.rmtree, copy, ignore_errors=True))
+                            await asyncio.shield(asyncio.to_thread(remove))
+                notes += told_missing(call, outcome)
                 answer = command_answer(outcome.to_model(notes=notes))
                 answer.pop("stdout", None)
                 answer.pop("stderr", None)
+                if "error" in answer:  # its output has another name here
+                    answer["error"] = str(answer["error"]).replace("is in stdout.", "is in output.")
                 result, job.skill, job.run = outcome.result, call.skill, run_id
                 job.refused = refused_hosts(outcome.plan.request.policy, result)
                 # The output is told in pages, from what the job has kept of it.
@@ -360,6 +376,13 @@ def _told(
         raise
     finally:
         runtime.events.emit(replace(ended, seconds=time.monotonic() - began))
+
+
+def _output_events(runtime: SkillRuntime, origin: Origin, skill: str, run: str) -> OutputEvents | None:
+    """The events of what a command prints; None when nobody listens to them."""
+    if not runtime.events.output_heard:
+        return None
+    return OutputEvents(runtime.events, ScriptOutput(origin=origin, skill=skill, script=COMMAND, run=run))
 
 
 def _shorter(one: float | None, other: float | None) -> float | None:
@@ -568,8 +591,9 @@ def _edited(path: str, text: str, old: str, new: str) -> tuple[str, int]:
 
     Raises ``InvalidArguments`` when the passage is not there, or more than once.
     """
-    if old not in text and "\r\n" in text:  # a model writes the line ends it was shown, which are Unix ones
-        old, new = old.replace("\r\n", "\n").replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+    windows = text.count("\r\n")
+    if windows and (old not in text or windows == text.count("\n")):  # a model writes Unix line ends, as it was shown
+        old, new = (one.replace("\r\n", "\n").replace("\n", "\r\n") for one in (old, new))
     places: list[int] = []
     at = text.find(old)
     while at >= 0 and len(places) <= 1_000:
@@ -581,11 +605,12 @@ def _edited(path: str, text: str, old: str, new: str) -> tuple[str, int]:
         hint = " It is there with other spaces or line ends; copy it exactly." if words and words in loose else ""
         raise InvalidArguments(f"'old_string' is not in '{path}'.{hint} Read the file first.")
     if len(places) > 1:
-        lines = [str(text.count("\n", 0, place) + 1) for place in places[:_MOST_MATCHES]]
-        more = f" and {len(places) - _MOST_MATCHES} more" if len(places) > _MOST_MATCHES else ""
+        lines = [*dict.fromkeys(str(text.count("\n", 0, place) + 1) for place in places[:_MOST_MATCHES])]
+        more = " and more" if len(places) > _MOST_MATCHES else ""
+        count = "more than 1,000" if len(places) > 1_000 else str(len(places))
+        at_lines = f"at line{'s' if len(lines) > 1 or more else ''} {', '.join(lines)}{more}"
         raise InvalidArguments(
-            f"'old_string' is in '{path}' {len(places)} times, at lines {', '.join(lines)}{more}. Add the text "
-            "around the one you mean."
+            f"'old_string' is in '{path}' {count} times, {at_lines}. Add the text around the one you mean."
         )
     at = places[0]
     return text[:at] + new + text[at + len(old) :], text.count("\n", 0, at) + 1
@@ -673,6 +698,8 @@ def job_answer(job: Job, offset: int) -> dict[str, object]:
     answer["output"] = output
     if job.answer is None or offset + len(output) < total:
         answer["next_offset"] = min(offset, total) + len(output)
+    if job.answer is None and job.kept >= job.most_bytes:
+        answer["notes"] = ["No more of its output is kept. Commands that print much should write to a file."]
     if job.answer is not None:
         answer |= job.answer
         if job.left_out:
