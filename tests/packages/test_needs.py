@@ -356,7 +356,9 @@ def test_threads_may_parse_at_the_same_time() -> None:
 def test_row_143_a_skill_of_much_python_does_not_hold_up_the_agent_while_it_is_parsed(make_skill: MakeSkill) -> None:
     """Seen: 32 files of 512 KiB kept the parser busy for minutes, five seconds at a time with nothing else running."""
     dull = "import bm25s\n" + "a()\n" * 40_000
-    files = {"scripts/large.py": dull} | {f"scripts/part_{number}.py": dull[: 120 << 10] for number in range(40)}
+    light = "import bm25s\n" + f"# {'x' * 76}\n" * 1_500
+    files = {"scripts/large.py": dull} | {f"scripts/part_{number}.py": dull[: 120 << 10] for number in range(4)}
+    files |= {f"scripts/some_{number}.py": light for number in range(20)}
     skill = opened(make_skill("large", files=files))
     gaps: list[float] = []
     over = threading.Event()

@@ -23,7 +23,7 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.files.collect import Collected, portable, write_all
+from adk_skills_agent.sandbox.files.collect import MAX_PATH_CHARS, Collected, portable, write_all
 from adk_skills_agent.sandbox.process.command import secrets_in
 from adk_skills_agent.sandbox.secrets import Redactor, Secret, SecretForms, forms_of
 
@@ -318,6 +318,10 @@ def build_result(
     if secrets is not None:
         sentences = [secrets.text(sentence) for sentence in sentences]
         skipped = [(secrets.text(name), secrets.text(reason)) for name, reason in skipped]
+    # Cut only now: half of a secret would not have been found (row 163).
+    skipped = [
+        (name if len(name) <= MAX_PATH_CHARS else f"{name[:MAX_PATH_CHARS]}...", reason) for name, reason in skipped
+    ]
     status = cause or (Status.OK if exit_code == 0 else Status.ERROR)
     out, err = (stream.capture for stream in streams)
     return ExecutionResult(
