@@ -106,12 +106,6 @@ class _Commands(click.Group):
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-def _no_colour(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """The option is the variable, which libraries and programs that are started know, too."""
-    if value:
-        os.environ["NO_COLOR"] = "1"
-
-
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -121,8 +115,7 @@ def _no_colour(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 @click.option(
     "--no-color",
     is_flag=True,
-    expose_value=False,
-    callback=_no_colour,
+    expose_value=False,  # see _run, which takes it before the command or behind it
     help="No colour on a terminal; so does the variable NO_COLOR.",
 )
 @click.version_option(__version__, prog_name="adk-skills", message="%(prog)s %(version)s")
@@ -142,8 +135,8 @@ def main() -> None:
 def _run() -> int:
     arguments = sys.argv[1:]
     ours = arguments.index("--") if "--" in arguments else len(arguments)
-    if "--no-color" in arguments[:ours]:  # before the command or behind it
-        arguments.remove("--no-color")
+    if "--no-color" in arguments[:ours]:
+        arguments.remove("--no-color")  # the variable is what libraries and programs that are started know, too
         os.environ["NO_COLOR"] = "1"
     try:
         result = app.main(arguments, prog_name="adk-skills", standalone_mode=False)

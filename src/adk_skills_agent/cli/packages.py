@@ -280,7 +280,6 @@ def _outside_of_installed(skill: Skill) -> Path | None:
     if found is None:
         return None
     folder = found[1].parent / "locks"
-    folder.mkdir(exist_ok=True)
     click.echo(
         f"note: {safe(skill.name)} is installed from elsewhere, so its packages are locked outside of its folder. "
         f"An agent finds that with Dependencies('locked', lock=Path({folder.name!r})).",
