@@ -33,7 +33,7 @@ MODEL_STREAM_CHARS = 20_000
 ERROR_CHARS = 200
 """Length of the ``error`` sentence's quoted cause (S0-20)."""
 HEAD_SHARE = 0.75
-_PATH_CHARS, _NOTE_CHARS = 512, 2_000
+PATH_CHARS, _NOTE_CHARS = 512, 2_000
 
 _REASONS = {
     Status.TIMEOUT: "timeout",
@@ -123,7 +123,7 @@ class ScriptOutcome:
             ]
         if result.skipped_files:
             shown = [
-                {"name": shorten(name, _PATH_CHARS), "reason": reason} for name, reason in result.skipped_files[:20]
+                {"name": shorten(name, PATH_CHARS), "reason": reason} for name, reason in result.skipped_files[:20]
             ]
             answer["skipped_files"] = shown
             if len(result.skipped_files) > len(shown):

@@ -76,6 +76,24 @@ async def test_each_call_and_its_end_is_one_line(make_skill: Callable[..., Path]
     assert lines[7].endswith(": error: Skill 'talkr' not found.")
 
 
+async def test_a_question_and_an_answer_in_json_say_what_they_are(
+    make_skill: Callable[..., Path], rehearse: Any
+) -> None:
+    skill = make_skill(
+        "talker", files={"scripts/a.py": "print('{\\n  \"total\": 3\\n}')\n", "scripts/b.py": "print()\n"}
+    )
+    one = ("run_skill_script", {"skill_name": "talker", "file_path": "scripts/a.py"})
+    two = ("run_skill_script", {"skill_name": "talker", "file_path": "scripts/b.py"})
+    server = rehearse(calls(one, two, "done"))
+    stream = io.StringIO()
+    toolset = SkillToolset.from_dirs([skill.parent], permissions={"scripts": {"b.py": "ask"}})
+    agent = LlmAgent(name="a", model=server.model(), tools=[toolset])
+    await events_of(agent, [ToolCallsPlugin(stream=stream)], "Talk.")
+    lines = stream.getvalue().splitlines()
+    assert lines[1].endswith(': success: { "total": 3 }')
+    assert lines[3].endswith(": waits for the user's answer")
+
+
 async def test_what_is_printed_stays_one_line_and_commands_no_terminal(rehearse: Any) -> None:
     def evil(text: str) -> dict[str, str]:
         """Say something."""

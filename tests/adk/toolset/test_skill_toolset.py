@@ -376,6 +376,7 @@ async def test_loading_answers_with_body_base_files_and_usage(
             "scripts/tool.js": "// Converts a file to text.\nconsole.log(1)\n",
             "scripts/bin.dat": b"\0\1\2",
             "templates/letter.txt": "Dear",
+            "evals/cases.yaml": "the answers that are expected",
         },
     )
     server = says(LOADS)

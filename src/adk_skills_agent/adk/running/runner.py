@@ -42,7 +42,7 @@ from adk_skills_agent.scripts import (
     share_of,
     workspace_key,
 )
-from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts, shorten
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, PATH_CHARS, refused_hosts, shorten
 from adk_skills_agent.scripts.plan import ScriptLocation, heavy_imports
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, WorkspaceClaim
 
@@ -132,7 +132,7 @@ class OwnSandbox:
             answer["saved_artifacts"] = [*saved.files.values(), *saved.streams.values()]
         result = outcome.result
         if result.skipped_files:
-            answer["skipped_artifacts"] = [shorten(name, 512) for name, _ in result.skipped_files[:20]]
+            answer["skipped_artifacts"] = [shorten(name, PATH_CHARS) for name, _ in result.skipped_files[:20]]
         return ScriptRun(
             answer=answer,
             exit_code=outcome.return_code,
