@@ -167,6 +167,7 @@ def _is_called_here(tool: BaseTool) -> bool:
     Not of a streaming tool, which it starts itself in run_live, nor of one without a declaration: what that does is
     done at the model's provider (``url_context``) or in every request (``preload_memory``).
     """
+    # google-adk has no public way to ask a tool for its declaration.
     return not inspect.isasyncgenfunction(getattr(tool, "func", None)) and tool._get_declaration() is not None
 
 
