@@ -16,6 +16,21 @@ from executing import gone, processes_with, run
 from adk_skills_agent.executors import LocalSandboxCodeExecutor
 from adk_skills_agent.executors.threads import BackgroundCall, bound_to_task
 
+UNHEARD = """
+import signal, threading, time
+from concurrent.futures import Future
+from adk_skills_agent.executors.threads import result_of
+def interrupt():
+    time.sleep(0.2)  # the main thread is in its lock by now
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+    time.sleep(60)
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    result_of(Future())
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
 INTERRUPTED = """
 import sys
 from adk_skills_agent import SandboxPolicy
@@ -64,15 +79,17 @@ def test_a_cancelled_call_has_ended_when_result_raises() -> None:
 
 
 def test_a_call_cancelled_before_it_began_never_begins() -> None:
-    block = threading.Event()
+    block, holds = threading.Event(), threading.Event()
 
     async def hold() -> None:
+        holds.set()
         block.wait(10)
 
     async def never() -> None:
         raise AssertionError
 
     holding = BackgroundCall(hold)
+    assert holds.wait(10)
     call = BackgroundCall(never)
     call.cancel()
     block.set()
@@ -101,6 +118,32 @@ def test_ctrl_c_ends_the_code_before_it_comes_out() -> None:
     agent.send_signal(signal.SIGINT)
     assert agent.communicate(timeout=20)[0] == "interrupted\n"
     assert gone(mark)
+
+
+def test_ctrl_c_that_linux_hands_to_another_thread_is_heard() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", UNHEARD], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout == "interrupted\n", done.stderr
+
+
+def test_a_time_limit_ends_the_call_and_a_timeout_of_its_own_comes_out() -> None:
+    ended = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    async def late() -> None:
+        raise TimeoutError("its own")
+
+    with pytest.raises(TimeoutError):
+        BackgroundCall(work).result(0.1)
+    assert ended == [True]
+    with pytest.raises(TimeoutError, match="its own"):
+        BackgroundCall(late).result()
 
 
 def test_a_method_ends_with_the_task_that_calls_it() -> None:

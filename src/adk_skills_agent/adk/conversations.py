@@ -143,7 +143,7 @@ class _Conversation:
     def ask(
         self, message: str, files: Sequence[tuple[str, str, bytes]], on_event: Callable[[Event], object] | None
     ) -> Answer:
-        return self._loop.wait(self._ask(message, files, on_event))
+        return self._loop.wait(lambda: self._ask(message, files, on_event))
 
     async def _ask(
         self, message: str, files: Sequence[tuple[str, str, bytes]], on_event: Callable[[Event], object] | None
@@ -205,35 +205,41 @@ class _LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="adk-skills-conversation", daemon=True)
         self._thread.start()
 
-    def wait(self, work: Coroutine[Any, Any, _Result], seconds: float | None = None) -> _Result:
+    def wait(self, start: Callable[[], Coroutine[Any, Any, _Result]], seconds: float | None = None) -> _Result:
         """Wait for a coroutine that runs in the loop; when the wait is interrupted, so is the coroutine."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result(seconds)
-        except (KeyboardInterrupt, TimeoutError):
-            future.cancel()  # nothing happens to one that raised the error itself
-            raise
+        from adk_skills_agent.executors.threads import BackgroundCall
 
-    def end_with(self, last: Coroutine[Any, Any, None]) -> None:
-        """Run a last coroutine, for so long at most, and end the loop and its thread."""
+        return BackgroundCall(start, self._loop).result(seconds)
+
+    def end_with(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Cancel what runs in the loop, run a last coroutine, for so long at most, and end the loop and its thread."""
         if threading.current_thread() is self._thread:  # the garbage collector may run anywhere
-            self._loop.create_task(self._last(last))
+            self._loop.create_task(self._last_of_all(last))
             return
         try:
-            self.wait(last, _CLOSING_SECONDS)
+            self.wait(lambda: self._last(last), _CLOSING_SECONDS)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(_CLOSING_SECONDS)
             if not self._thread.is_alive():
                 self._loop.close()
 
-    async def _last(self, last: Coroutine[Any, Any, None]) -> None:
+    async def _last_of_all(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await asyncio.wait_for(last, _CLOSING_SECONDS)
+            await asyncio.wait_for(self._last(last), _CLOSING_SECONDS)
         finally:
             self._loop.stop()
+
+    async def _last(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        # A task that still waits when the interpreter ends is collected there, and its cleaning up then hangs.
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await last()
+        await self._loop.shutdown_asyncgens()
 
 
 def _closed(loop: _LoopThread, runner: Any) -> None:
     """Close the tools of a conversation in their loop, then the loop."""
-    loop.end_with(runner.close())
+    loop.end_with(runner.close)

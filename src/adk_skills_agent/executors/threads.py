@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import logging
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextvars import ContextVar
@@ -24,36 +25,60 @@ _Result = TypeVar("_Result")
 logger = logging.getLogger(__name__)
 
 
+_POLL_SECONDS = 0.05
+
+
+def result_of(future: Future[_Result], seconds: float | None = None) -> _Result:
+    """``future.result(seconds)`` that Ctrl-C always interrupts.
+
+    Linux hands SIGINT to whichever thread looks first, and a thread that has just been created does. Python's main
+    thread then sleeps on in its lock and raises KeyboardInterrupt only when it wakes, so here it wakes now and then.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return future.result(seconds)
+    end = float("inf") if seconds is None else time.monotonic() + seconds
+    while True:
+        try:
+            return future.result(min(_POLL_SECONDS, max(0.0, end - time.monotonic())))
+        except TimeoutError:
+            if future.done():
+                return future.result()  # it may have ended with a TimeoutError of its own
+            if time.monotonic() >= end:
+                raise
+
+
 class BackgroundCall(Generic[_Result]):
-    """One coroutine on the background loop.
+    """One coroutine on an event loop in another thread, the background loop unless one is given.
 
     Raises ``RuntimeError`` when this is the background loop's own thread, which would wait for itself.
     """
 
-    def __init__(self, start: Callable[[], Coroutine[Any, Any, _Result]]) -> None:
+    def __init__(
+        self, start: Callable[[], Coroutine[Any, Any, _Result]], loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
         self._start = start
         self._ended: Future[_Result] = Future()
         self._task: asyncio.Task[_Result] | None = None
         self._cancelled = False
-        self._loop = _background_loop()
+        self._loop = _background_loop() if loop is None else loop
         self._loop.call_soon_threadsafe(self._begin)
 
-    def result(self) -> _Result:
-        """Wait for the end, from any other thread.
+    def result(self, seconds: float | None = None) -> _Result:
+        """Wait for the end, from any other thread, at most so long.
 
-        An interrupt (Ctrl-C) while waiting cancels the call, and so does the end of the task that called
-        ``execute_code``; it comes out after everything of it is cleaned up. Raises ``CancelledError`` then.
+        An interrupt (Ctrl-C) while waiting cancels the call, and so do the time limit and the end of the task that
+        called ``execute_code``; each comes out after everything is cleaned up. Raises ``CancelledError`` for the last.
         """
         try:
             with _cancelled_with_caller(self.cancel):
-                return self._ended.result()
+                return result_of(self._ended, seconds)
         except CancelledError:
             raise asyncio.CancelledError from None
         except BaseException:
             if not self._ended.done():
                 self.cancel()
                 with contextlib.suppress(BaseException):
-                    self._ended.exception()
+                    result_of(self._ended, seconds)  # as long once more
             raise
 
     def cancel(self) -> None:
