@@ -39,7 +39,7 @@ BACKENDS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "a session": lambda _: {"code_executor": LocalSandboxCodeExecutor(stateful=True)},
     "remote": lambda _: {"code_executor": RemoteCodeExecutor(ElsewhereExecutor(honours_timeout=True))},
     "one that says no exit code": lambda _: {"code_executor": ElsewhereExecutor(says_exit_code=False)},
-    "an environment": lambda folder: {"environment": ElsewhereEnvironment(folder)},
+    "an environment": lambda folder: {"environment": ElsewhereEnvironment(folder / "elsewhere")},
 }
 pytestmark = pytest.mark.filterwarnings("ignore:(in_process|UnsafeLocal)")
 WAITING = [
