@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -87,6 +90,7 @@ class HostBox(TaskEnvironment):
             stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         self._processes.add(process)
         try:
@@ -96,7 +100,9 @@ class HostBox(TaskEnvironment):
             return Ran(None, b"", timed_out=True, seconds=seconds)
         finally:
             if process.returncode is None:
-                process.kill()
+                # All of it: a child of bubblewrap's that has not yet asked to die with it would hold our pipe.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
             self._processes.discard(process)
         if on_output is not None:
