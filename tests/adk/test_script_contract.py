@@ -42,10 +42,17 @@ BACKENDS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "an environment": lambda folder: {"environment": ElsewhereEnvironment(folder / "elsewhere")},
 }
 pytestmark = pytest.mark.filterwarnings("ignore:(in_process|UnsafeLocal)")
-WAITING = [
-    name if name in {"our sandbox", "a session", "an environment"} else pytest.param(name, marks=pytest.mark.slow)
-    for name in BACKENDS
-]
+
+
+def each(*, usually: set[str]) -> list[Any]:
+    """The backends; the others than these are for `make test-slow`."""
+    return [name if name in usually else pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS]
+
+
+EACH = each(
+    usually={"our sandbox", "google-adk's local executor", "our unsafe executor", "a session", "an environment"}
+)
+WAITING = each(usually={"our sandbox", "a session", "an environment"})
 """For tests that wait for seconds."""
 
 
@@ -69,7 +76,7 @@ async def asked(ask: Any, rehearse: Any, toolset: SkillToolset, *calls: tuple[st
     return [result for _, result in answered.results]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EACH)
 @pytest.mark.requirement("S0-35", "S0-39", "S0-40", "S0-41", "S0-42")
 async def test_arguments_follow_one_set_of_rules(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
@@ -104,7 +111,7 @@ async def test_google_adks_spelling_of_arguments_is_a_switch(tools: Path, rehear
         assert refused["error_code"] == "INVALID_ARGUMENTS"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EACH)
 @pytest.mark.requirement("S0-34", "S0-58", "S0-59", "S0-62", "S0-69")
 async def test_a_script_that_fails_is_told_with_its_code(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
@@ -128,7 +135,7 @@ async def test_a_script_that_fails_is_told_with_its_code(
         assert "/tmp/" not in told
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EACH)
 @pytest.mark.requirement("S0-61", "S0-66")
 async def test_error_output_alone_is_a_warning_and_files_are_listed(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
@@ -233,7 +240,7 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EACH)
 @pytest.mark.requirement("S0-58", "S0-61", "S0-69")
 async def test_a_script_that_closes_or_replaces_its_streams_keeps_its_answer(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
@@ -265,7 +272,7 @@ LANGUAGES = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EACH)
 @pytest.mark.requirement("S0-5", "S0-6", "S0-8")
 async def test_the_first_line_decides_before_the_suffix(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
@@ -279,7 +286,7 @@ async def test_the_first_line_decides_before_the_suffix(
         assert (result["status"], result.get("stdout")) == ("success", "bash|a b|$x|"), (name, result)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EACH)
 @pytest.mark.requirement("S0-7")
 async def test_the_owners_interpreters_hold_everywhere(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
@@ -292,7 +299,7 @@ async def test_the_owners_interpreters_hold_everywhere(
     assert ({"e", "u"} <= set(flags), words) == (True, ["x", ""]), result
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EACH)
 @pytest.mark.requirement("S0-69")
 async def test_an_interrupt_and_an_odd_exception_are_what_python_makes_of_them(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
@@ -371,7 +378,7 @@ async def test_calls_at_the_same_time_have_each_their_own_time(
     assert (done["status"], done["stdout"]) == ("success", "started\ndone\n"), done
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EACH)
 async def test_a_script_finds_its_skill_by_the_variables_and_paths_that_instructions_name(
     tools: Path, tmp_path: Path, rehearse: Any, ask: Any, backend: str
 ) -> None:

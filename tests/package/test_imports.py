@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -20,8 +21,13 @@ MODULES = {
 }
 
 
-def imported_by(name: str) -> Iterator[str]:
+@functools.cache
+def imported_by(name: str) -> frozenset[str]:
     """Modules of the package that one imports when it runs, also in its functions; not for types alone."""
+    return frozenset(_imported_by(name))
+
+
+def _imported_by(name: str) -> Iterator[str]:
     waiting: list[ast.AST] = [ast.parse(MODULES[name].read_text("utf-8"))]
     while waiting:
         node = waiting.pop()

@@ -76,6 +76,7 @@ def test_exact_versions_with_hashes_become_an_environment_that_needs_no_network(
     assert len(index.requests) == asked
 
 
+@pytest.mark.slow
 def test_row_142_a_source_for_which_the_compiler_takes_all_memory_is_left(index: LocalIndex, cache: Path) -> None:
     """Seen: 15 GB on the host for a module of 40 MB, which a wheel has in 40 KB."""
     large = "x = [" + "0," * 4_000_000 + "]\n"

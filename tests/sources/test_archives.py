@@ -115,7 +115,9 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize(
+    "case", [pytest.param(one, marks=[pytest.mark.slow] * (one in {"zip large", "tar members"})) for one in HOSTILE]
+)
 def test_a_hostile_archive_is_refused_with_a_sentence(case: str):
     make, said = HOSTILE[case]
     data = make()

@@ -103,6 +103,7 @@ def test_of_a_fourth_writers_forty_lookalikes_none_is_stopped():
 # And of a fifth, who had read as little. 35 were stopped at first, 9 told.
 
 
+@pytest.mark.slow
 def test_of_a_fifth_writers_sixty_attacks_all_are_found_where_they_are_and_four_in_five_are_stopped():
     index, trees = writer("fifth")
     assert len(index["attacks"]) == 60

@@ -234,6 +234,8 @@ COSTLY = frozenset(
         "test_row_31_an_agent_that_is_process_1_keeps_no_zombies_after_100_runs",
         "test_row_31_daemons_and_stubborn_children_die_with_the_agent",
         "test_row_33_cancelling_at_any_moment_leaves_nothing",
+        "test_row_118_a_module_imported_ahead_leads_no_file_of_the_session_out_of_the_sandbox",
+        "test_row_136_locks_of_files_count_as_memory",
         "test_row_65_parallel_runs_do_not_mix_and_leave_nothing",
         "test_row_65_sixty_runs_that_end_in_every_way_leave_nothing",
         "test_row_73_too_few_descriptors_are_a_typed_error_and_leak_nothing",

@@ -194,6 +194,7 @@ print([p for p in os.listdir("/proc") if p.isdigit()])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.local("a container is no child of the agent")
 def test_row_31_an_agent_that_is_process_1_keeps_no_zombies_after_100_runs(backend):
     namespace = ["unshare", "-p", "-f", "--mount-proc"]

@@ -173,7 +173,9 @@ async def test_row_33_cancelling_the_task_kills_the_script_and_removes_its_files
         await task
 
 
-@pytest.mark.parametrize("delay", [0, 0.0002, 0.001, 0.002, 0.004, 0.008])
+@pytest.mark.parametrize(
+    "delay", [0, 0.001, 0.004, *(pytest.param(delay, marks=pytest.mark.slow) for delay in (0.0002, 0.002, 0.008))]
+)
 async def test_row_33_cancelling_at_any_moment_leaves_nothing(box, delay):
     request = box.request("bash", box.script("sleep 60", ".sh"))
     for step in range(5):

@@ -117,6 +117,7 @@ def test_ten_thousand_runs_wait_in_order_in_bounded_memory_and_nothing_else_wait
 
 @pytest.mark.host_side  # the queue is in the host
 @pytest.mark.local("starts the local sandbox itself")
-@pytest.mark.parametrize("runs", [100, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("runs", [100, 200])
 def test_hundreds_of_runs_get_their_turn_in_order_at_every_level(backend, runs):
     assert_all_got_their_turn(queued(backend.agent(AGENT), backend.policy, runs), runs)

@@ -157,6 +157,7 @@ def test_the_last_command_of_a_box_is_followed_by_goodbye(tmp_path: Path) -> Non
     assert box.process.wait(HANG_SECONDS) == 0
 
 
+@pytest.mark.slow
 def test_without_a_way_to_the_c_library_the_interpreter_ends_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     import atexit
     import gc
