@@ -342,7 +342,7 @@ class RemoteCodeExecutor(BaseCodeExecutor):
             return self._result(None, policy, wrapper, time.monotonic() - began)
         except Exception as error:
             name = type(self.executor).__name__
-            raise SandboxError(f"{name} failed ({type(error).__name__}: {str(error)[:200]}).") from error
+            raise SandboxError(f"{name} failed ({type(error).__name__}: {error}).") from error
         if found is None or not hasattr(found, "stdout"):
             raise SandboxError(
                 f"{type(self.executor).__name__} answered with a {type(found).__name__} instead of a result."

@@ -11,8 +11,10 @@ import functools
 import html.entities
 import itertools
 import json
+import logging
 import os
 import re
+import traceback
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -649,6 +651,14 @@ def redact_error(error: SkillsError, secrets: SecretForms | None) -> None:
     error.args = (error.message, *error.args[1:])
     if getattr(error, "__notes__", None):
         error.__notes__ = [secrets.text(note) for note in error.__notes__]
+
+
+def log_exception(logger: logging.Logger, secrets: SecretForms | None, message: str, *args: object) -> None:
+    """``logger.exception`` without secrets: what others raise may quote the command or the environment they had."""
+    if secrets is None:
+        logger.exception(message, *args)
+    else:
+        logger.error("%s\n%s", secrets.text(message % args), secrets.text(traceback.format_exc().rstrip()))
 
 
 def _stream(data: bytes, cut_at: int | None, secrets: SecretForms) -> tuple[bytes, int | None]:

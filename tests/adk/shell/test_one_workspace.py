@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.adk.environment import LocalEnvironment
+from google.adk.environment import ExecutionResult, LocalEnvironment
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 from tool_calls import agent_with, many_calls
 
 import container_engines
 import level_table
-from adk_skills_agent import SandboxPolicy, ShellSettings, SkillToolset
+from adk_skills_agent import SandboxPolicy, Secret, ShellSettings, SkillToolset
 from adk_skills_agent.executors import SandboxEnvironment, remote_sandbox
 from remote_services import ElsewhereEnvironment
 
@@ -265,3 +265,27 @@ async def test_two_sessions_see_nothing_of_each_other(place: Place, counter: Pat
     assert answers[2]["error_code"] == "RESOURCE_NOT_FOUND"
     assert "FileNotFoundError" in answers[3]["error"]
     await toolset.close()
+
+
+async def test_the_error_of_an_environment_is_cut_after_its_secrets_are_out(
+    counter: Path, tmp_path: Path, calls: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Seen: the cut at 120 characters went through a key, and half of it was told."""
+
+    class Failing(ElsewhereEnvironment):
+        async def execute(self, command: str, *, timeout: float | None = None) -> ExecutionResult:
+            raise RuntimeError("x" * 110 + "sk-weather-123456")
+
+        async def read_file(self, path: str | Path) -> bytes:
+            raise RuntimeError("x" * 110 + "sk-weather-123456")
+
+    environment = Failing(tmp_path / "there")
+    grants = {"counter": {"WEATHER_KEY": Secret("sk-weather-123456")}}
+    toolset = SkillToolset.from_dirs([counter], shell=True, environment=environment, grants=grants)
+    answers = await calls(toolset, ("execute", {"command": "ls"}), ("read_file", {"path": "a.txt"}))
+    for answer in answers:
+        assert "[secret WEATHER_KEY]" in answer["error"], answer
+        assert "sk-w" not in answer["error"]
+    await toolset.close()
+    assert "xxx" in caplog.text
+    assert "sk-w" not in caplog.text

@@ -22,7 +22,7 @@ from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun
 from adk_skills_agent.adk.running.script_program import placed
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import InvalidArguments, SkillChanged
-from adk_skills_agent.sandbox import SKILL_DIR, SKILL_VARIABLES, ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox import SKILL_DIR, SKILL_VARIABLES, ExecutionRequest, SandboxPolicy, log_exception
 from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv, user_key
 from adk_skills_agent.scripts.interpreters import BASH, PYTHON, PYTHON_FLAGS, SHELL
 from adk_skills_agent.scripts.plan import check_text
@@ -101,8 +101,9 @@ class EnvironmentRunner:
                 raise TypeError(f"the environment answered with a {type(result).__name__} instead of a result")
         except SkillChanged:
             raise
-        except Exception as error:  # each environment has its own exceptions; the model gets one code for all
-            logger.exception("Error executing script '%s' from skill '%s' in environment", call.path, call.skill.name)
+        except Exception as error:  # noqa: BLE001 - each environment has its own; the model gets one code for all
+            what = f"script '{call.path}' from skill '{call.skill.name}'"
+            log_exception(logger, runtime.grants.forms, "Error executing %s in environment", what)
             return ScriptRun(failed(call, runtime, f" in environment:\n{type(error).__name__}: {error}"))
         took = time.monotonic() - began
         plan = ScriptPlan(

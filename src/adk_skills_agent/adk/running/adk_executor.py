@@ -44,6 +44,7 @@ from adk_skills_agent.sandbox import (
     SandboxPolicy,
     Status,
     foreign_result,
+    log_exception,
     redacted,
 )
 from adk_skills_agent.scripts import ScriptPlan, build_argv, execution_id, script_outcome
@@ -150,8 +151,10 @@ async def run_in_executor(
     except TooLate:
         logger.warning("the executor did not end %s in time; its thread is left alone", call.path)
         ended = Ended(told_result(executor, plan, b"", b"", None, time.monotonic() - began, given_up=True))
-    except Exception as error:  # each executor has its own exceptions; the model gets one code for all
-        logger.exception("Error executing script '%s' from skill '%s'", call.path, call.skill.name)
+    except Exception as error:  # noqa: BLE001 - each executor has its own; the model gets one code for all
+        log_exception(
+            logger, runtime.grants.forms, "Error executing script '%s' from skill '%s'", call.path, call.skill.name
+        )
         return ScriptRun(failed(call, runtime, f":\n{type(error).__name__}: {error}"))
     return await executor_answer(runtime, tool_context, call, plan, ended)
 

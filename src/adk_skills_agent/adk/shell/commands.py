@@ -308,7 +308,7 @@ class EnvironmentShell:
         except SkillsError:
             raise
         except Exception as error:  # each environment has its own exceptions; the model gets one code for all
-            raise SandboxError(f"The environment could not run the command: {str(error)[:120]}") from error
+            raise SandboxError(f"The environment could not run the command: {error}") from error  # cut after redaction
         policy = SandboxPolicy(wall_seconds=call.seconds, output_bytes=KEPT_BYTES)
         plan = ScriptPlan(
             "shell", COMMAND, ExecutionRequest(("bash", "-c", call.command), policy), subject="The command"

@@ -21,7 +21,7 @@ from adk_skills_agent.errors import (
     SkillNotFound,
     SkillsError,
 )
-from adk_skills_agent.sandbox import redact_error
+from adk_skills_agent.sandbox import log_exception, redact_error
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
@@ -115,10 +115,10 @@ class ToolsetTool(BaseTool):
         except SkillsError as error:
             answer = failure(error, self.runtime.grants.forms)
             if isinstance(error, SandboxError):
-                logger.exception("the sandbox failed for %s", self.name)
+                log_exception(logger, self.runtime.grants.forms, "the sandbox failed for %s", self.name)
             return answer
-        except Exception:  # whatever it is, the turn goes on; the owner gets the traceback, the model a sentence
-            logger.exception("%s failed", self.name)
+        except Exception:  # noqa: BLE001 - the turn goes on; the owner gets the traceback, the model a sentence
+            log_exception(logger, self.runtime.grants.forms, "%s failed", self.name)
             message = f"{self.name} failed because of an internal error. Do not repeat the call; tell the user."
             return {"error": message, "error_code": ErrorCode.EXECUTION_ERROR.value}
 

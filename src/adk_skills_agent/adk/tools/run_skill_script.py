@@ -41,7 +41,7 @@ from adk_skills_agent.errors import (
     WorkspaceUnavailable,
     nearest,
 )
-from adk_skills_agent.sandbox import redact_error
+from adk_skills_agent.sandbox import log_exception, redact_error
 from adk_skills_agent.scripts import ScriptArguments, list_scripts
 from adk_skills_agent.scripts.plan import check_types, google_arguments, script_paths
 
@@ -141,7 +141,7 @@ class RunSkillScriptTool(ToolsetTool):
         except SkillsError as error:
             redact_error(error, runtime.grants.forms)
             if isinstance(error, SandboxError) and not isinstance(error, (TooManyRuns, WorkspaceUnavailable)):
-                logger.exception("the sandbox failed for %s", self.name)
+                log_exception(logger, runtime.grants.forms, "the sandbox failed for %s", self.name)
             answer, named = failure(error), self.skill_of(args)
             if not started:
                 self._tell_unstarted(args, tool_context, answer, time.monotonic() - began)

@@ -314,7 +314,7 @@ class Trouble:
             return
         logger.info("%s", self._sentence, exc_info=error)
         said = str(error).strip().splitlines()[:1]
-        detail = "it did not answer in time" if isinstance(error, TimeoutError) else said[0][:200] if said else ""
+        detail = "it did not answer in time" if isinstance(error, TimeoutError) else said[0] if said else ""
         reason = f"{type(error).__name__}: {detail}" if detail else type(error).__name__
         raise SandboxError(f"{self._sentence} ({reason}). The agent's log has the details.") from error
 
