@@ -609,6 +609,21 @@ time.sleep(5)
     await _assert_out_of_memory(box, code)
 
 
+@pytest.mark.local("a container has its own count")
+@pytest.mark.level("landlock")
+async def test_row_180_timers_are_few(box):
+    """Seen: a run took every one of the 96,365 that its user may have, who is the agent's where that is no root."""
+    code = """
+import ctypes
+libc, timer, made = ctypes.CDLL(None), ctypes.c_void_p(), 0
+while made < 10_000 and libc.timer_create(1, None, ctypes.byref(timer)) == 0:
+    made += 1
+print(0 < made <= 4096)
+"""
+    result = await box.python(code)
+    assert result.stdout == b"True\n", result
+
+
 @pytest.mark.local("what the watchdog counts, also where there is a control group")
 @pytest.mark.level("landlock")
 async def test_row_136_locks_of_files_count_as_memory(box):

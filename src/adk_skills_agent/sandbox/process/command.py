@@ -317,6 +317,7 @@ _KIBI = 1024
 _CPU_SPARE_SECONDS = 1
 _COUNT_SECONDS = 2.0
 _LOCKED_BYTES = 64 << 10
+_PENDING_SIGNALS = 4096  # also timers; the kernel counts them for the user, who may be the agent's
 
 
 def launcher(policy: SandboxPolicy, marker: str, argv: list[str]) -> list[str]:
@@ -379,6 +380,7 @@ def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[
         resource.RLIMIT_NOFILE: policy.open_files,
         resource.RLIMIT_NPROC: processes,
         resource.RLIMIT_MEMLOCK: _LOCKED_BYTES,
+        resource.RLIMIT_SIGPENDING: _PENDING_SIGNALS,
     }
     limits = [(which, _clamp(which, value)) for which, value in wanted.items()]
     both = [(which, value, value) for which, value in limits if value is not None]
