@@ -138,6 +138,21 @@ def test_a_shell_has_the_options_of_its_first_line(skill_with: Callable[..., Ski
     assert (outcome.return_code, outcome.stdout) == (1, "")
 
 
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ("#!/usr/bin/env -S python3 -OO", "2 []"),
+        ("#!/usr/bin/python3 -uO -W error::UserWarning", "1 ['error::UserWarning']"),
+        ("#!/usr/bin/env -S python3 -Werror::X -O", "1 ['error::X']"),
+        ("#!/usr/bin/python3 -E -O", "0 []"),  # what could undo our own flags ends them
+    ],
+)
+def test_python_has_the_options_of_its_first_line(skill_with: Callable[..., Skill], first: str, told: str) -> None:
+    code = f"{first}\nimport sys\nprint(sys.flags.optimize, sys.warnoptions)\n"
+    outcome = run(skill_with({"scripts/r.py": code}), "r.py")
+    assert outcome.stdout == f"{told}\n", outcome
+
+
 def test_an_option_of_the_interpreter_may_have_a_value(skill_with: Callable[..., Skill]) -> None:
     skill = skill_with({"scripts/r": "#!/usr/bin/env -S A=1 perl -Mstrict -Mvars=$x\n"})
     assert plan_script(skill, "r").request.argv[-3:] == ("-Mstrict", "-Mvars=$x", "/skill/scripts/r")

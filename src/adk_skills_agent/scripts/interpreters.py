@@ -75,7 +75,7 @@ class Interpreters:
         if program.startswith("python"):
             return (PYTHON,)
         if program in _SHELLS:
-            return ((*BASH, *_shell_options(line)),)
+            return ((*BASH, *_options(line, _SHELL_OPTIONS)),)
         if _names_a_program(program):
             wanted.append((program, *line[1:]))
         if suffix in PYTHON_SUFFIXES:
@@ -107,9 +107,11 @@ class Interpreters:
         usable = _is_usable(name)
         absent = _names_a_program(name) and not usable
         if name.startswith("python") if usable else suffix in PYTHON_SUFFIXES:
-            return (python or sys.executable, *PYTHON_FLAGS, str(script)), _in_its_place("Python", name, absent=absent)
+            own = _options(named, _PYTHON_OPTIONS) if name.startswith("python") else ()
+            command = (python or sys.executable, *PYTHON_FLAGS, *own, str(script))
+            return command, _in_its_place("Python", name, absent=absent)
         if name in _SHELLS if usable else suffix in SHELL_SUFFIXES:
-            command, notes = _shell_command(script, source, _shell_options(named) if name in _SHELLS else ())
+            command, notes = _shell_command(script, source, _options(named, _SHELL_OPTIONS) if name in _SHELLS else ())
             return command, (*notes, *_in_its_place("bash", name, absent=absent))
         wanted = [*_BY_SUFFIX.get(suffix, ())]
         if usable or (not wanted and absent):
@@ -203,17 +205,20 @@ def _first_line(head: bytes) -> tuple[str, ...]:
     return tuple(words)
 
 
-_SHELL_OPTIONS = re.compile(r"[-+](?:[abefhkmnptuvxBCEHPT]+o?|o)")
+# Options that are kept; with the group they take the next word.
+_SHELL_OPTIONS = re.compile(r"[-+](?=.)[abefhkmnptuvxBCEHPT]*(o)?")
+_PYTHON_OPTIONS = re.compile(r"-(?:[bBOquv]*(?:[bBOquv]|([WX]))|[WX].+)")
 
 
-def _shell_options(line: Sequence[str]) -> tuple[str, ...]:
-    """What a shell's ``#!`` line sets, such as ``-e`` or ``-euo pipefail``: without it a failure looks like success."""
+def _options(line: Sequence[str], known: re.Pattern[str]) -> tuple[str, ...]:
+    """What a ``#!`` line sets, such as ``bash -euo pipefail``: without it a failure looks like success."""
     options: list[str] = []
     words = iter(line[1:])
     for word in words:
-        if not _SHELL_OPTIONS.fullmatch(word):
+        option = known.fullmatch(word)
+        if option is None:
             break
-        options += [word, *itertools.islice(words, 1)] if word.endswith("o") else [word]
+        options += [word, *itertools.islice(words, 1)] if option[1] else [word]
     return tuple(options)
 
 
