@@ -65,14 +65,16 @@ def test_exact_versions_with_hashes_become_an_environment_that_needs_no_network(
     lock = locked(index, cache, "alpha")
     assert [(one.name, one.version) for one in lock.packages] == [("alpha", "1.0"), ("beta", "2.5")]
     assert all(len(one.hashes[0]) == 64 for one in lock.packages)
+    began = time.perf_counter()
     environment = prepared(lock, index, cache)
+    first = time.perf_counter() - began
     assert said_by(environment, "import alpha, beta; print(alpha.VERSION, beta.VERSION)") == "1.0 2.5"
     assert environment.bin == environment.python.parent
     asked = len(index.requests)
     index.hangs.set()
     began = time.perf_counter()
     assert prepared(lock, index, cache) == environment
-    assert time.perf_counter() - began < 0.05
+    assert time.perf_counter() - began < first / 4
     assert len(index.requests) == asked
 
 

@@ -360,14 +360,17 @@ def test_row_143_a_skill_of_much_python_does_not_hold_up_the_agent_while_it_is_p
     files = {"scripts/large.py": dull} | {f"scripts/part_{number}.py": dull[: 120 << 10] for number in range(4)}
     files |= {f"scripts/some_{number}.py": light for number in range(20)}
     skill = opened(make_skill("large", files=files))
+    began = time.process_time()
+    parsed_python(dull[: 120 << 10])
+    one_file = time.process_time() - began
     gaps: list[float] = []
     over = threading.Event()
 
     def beat() -> None:
-        last = time.monotonic()
+        last = time.process_time()  # of all threads: what this one waits for other programs does not count
         while not over.wait(0.01):
-            gaps.append(time.monotonic() - last)
-            last = time.monotonic()
+            gaps.append(time.process_time() - last)
+            last = time.process_time()
 
     other = threading.Thread(target=beat)
     other.start()
@@ -377,7 +380,7 @@ def test_row_143_a_skill_of_much_python_does_not_hold_up_the_agent_while_it_is_p
     assert {one.name for one in found.found if one.kind is NeedKind.PYTHON_PACKAGE} == {"bm25s"}
     assert any("larger than 128 KiB" in problem.message for problem in found.problems)
     assert any("more than 2 MiB of Python" in problem.message for problem in found.problems)
-    assert max(gaps) < 3
+    assert max(gaps) < 4 * one_file
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -167,19 +168,22 @@ async def test_only_what_changed_is_sent(objects: ObjectStore) -> None:
     assert counted.bytes < 1_000  # a claim and its end
 
 
-async def test_saving_and_fetching_one_of_500_files_takes_less_than_a_tenth_of_a_second(tmp_path: Path) -> None:
+async def test_saving_and_fetching_one_of_500_files_takes_less_time_than_copying_them(tmp_path: Path) -> None:
     one, two = Server(WorkspaceStore(tmp_path / "store")), Server(WorkspaceStore(tmp_path / "store"))
     async with one.call() as work:
         for number in range(500):
             (work / f"{number}.bin").write_bytes(os.urandom(100_000))
     await _touch(two)
-    took = []
-    for _ in range(5):  # the best of some: what else runs on the machine is not measured
+    took, copying = [], []
+    for number in range(5):  # the best of some: what else runs on the machine is not measured
         await _touch(one)
         began = time.perf_counter()
-        async with two.call(writes=False):
+        async with two.call(writes=False) as work:
             took.append(one.done("saved")[-1].seconds + time.perf_counter() - began)
-    assert min(took) < 0.1
+            began = time.perf_counter()
+            shutil.copytree(work, tmp_path / f"copy-{number}")
+            copying.append(time.perf_counter() - began)
+    assert min(took) < min(copying)
 
 
 async def _touch(server: Server) -> None:
@@ -694,7 +698,7 @@ async def test_a_cancelled_call_lets_the_session_go(store: WorkspaceStore) -> No
         await running
     began = time.monotonic()
     assert await two.files(writes=True) == {"a": "1"}
-    assert time.monotonic() - began < 0.5  # no lease had to end
+    assert time.monotonic() - began < store.lease_seconds  # none had to end
     assert two.notes == []
 
 

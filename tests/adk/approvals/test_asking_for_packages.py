@@ -259,12 +259,14 @@ def test_a_failure_is_remembered_and_what_is_known_costs_nothing(
 ) -> None:
     index.hangs.clear()
     environments = SkillEnvironments(replace(dependencies, mode="install"))
+    began = time.perf_counter()
     environment = environments.environment_for(opened(skill))
+    first = time.perf_counter() - began
     one = opened(skill)
     began = time.perf_counter()
     for _ in range(20):
         assert environments.environment_for(one) == environment
-    assert (time.perf_counter() - began) / 20 < 0.005
+    assert time.perf_counter() - began < first
     (skill / "scripts" / "pages.py").write_text("import pypdf, nothing_known, openpyxl\n")
     with pytest.raises(Exception, match="does not exist"):
         environments.environment_for(one)
