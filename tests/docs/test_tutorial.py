@@ -17,6 +17,13 @@ _BLOCK = re.compile(
     r"^```(?P<language>\w+)(?: title=\"(?P<file>[^\"]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 
+LIST_APPS = """
+from fastapi.testclient import TestClient
+from google.adk.cli.fast_api import get_fast_api_app
+
+print(TestClient(get_fast_api_app(agents_dir=".", web=True)).get("/list-apps").json())
+"""
+
 
 @dataclass(frozen=True)
 class Done:
@@ -73,6 +80,11 @@ def test_the_tutorial_can_be_done_with_what_is_installed_here(tmp_path: Path) ->
         capture_output=True, text=True, check=False, cwd=tmp_path / "assistant",
     )  # fmt: skip
     assert "order-totals" in started.stdout, started.stderr
+    offered = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LIST_APPS],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert offered.stdout.strip() == "['assistant']", offered.stderr  # `adk web .` takes a folder with agent.py as one
 
 
 @pytest.mark.slow
