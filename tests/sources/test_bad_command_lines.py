@@ -104,3 +104,21 @@ def test_a_lock_of_another_installer_that_is_wrong_is_told_in_words(text: str, r
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "object has no attribute" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["verify"], ["verify", "--json"], ["sync"], ["sync", "--frozen"]], ids=" ".join)
+def test_a_check_in_a_folder_without_a_lock_does_not_pass(arguments: list[str], run: Run, tmp_path: Path):
+    """CI that changed into another folder, or a lock that nobody committed."""
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert f"There is no {tmp_path / 'project' / 'adk-skills.lock'}" in done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.parametrize("command", ["outdated", "update", "remove", "why"])
+def test_a_name_that_is_not_installed_is_wrong_usage(command: str, repository: Repository, run: Run):
+    """Exit code 1 of ``outdated`` says that a source has something newer."""
+    assert run("add", repository.bare, "--skill", "pdf", "--yes").returncode == 0
+    done = run(command, "pfd")
+    assert done.returncode == 2
+    assert "'pfd' is not installed here. See: adk-skills list --installed." in done.stderr

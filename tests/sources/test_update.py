@@ -144,7 +144,7 @@ def test_a_skill_that_is_gone_stays_and_is_said(installed: Path, repository: Rep
     repository.write({})
     done = run("update", "--yes")
     assert done.returncode == 1
-    assert "pdf: not at its source any more" in done.stdout
+    assert "pdf: its source no longer has it" in done.stdout
     assert (installed / "SKILL.md").is_file()
 
 
@@ -244,7 +244,7 @@ def test_a_dead_source_holds_up_no_other(installed: Path, repository: Repository
     upstream(repository, edited(BODY, 5, "Another step."))
     said = run("outdated")
     assert said.returncode == 1
-    assert said.stdout.splitlines() == ["chart  its source does not give it", "pdf    newer at its source"]
+    assert said.stdout.splitlines() == ["chart  cannot be fetched from its source", "pdf    its source has a newer version"]
     assert f"{folder} does not exist any more" in said.stderr
     states = {
         one["name"]: (one["state"], one["problem"]) for one in json.loads(run("outdated", "--json").stdout)["skills"]

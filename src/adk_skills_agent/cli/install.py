@@ -262,6 +262,8 @@ def sync_command(
     if frozen and (force or skills_lock):
         raise ConfigError("--frozen writes nothing but skills that are missing. Leave out the other option.")
     project = open_project(Path.cwd(), scope)
+    if not project.wanted():
+        _require_lock(project)
     policy = project.signature_policy().demanding(require_signature)
     result = project.sync(frozen=frozen, link=link, force=force, allow_private=allow_private, signatures=policy)
     if skills_lock:
@@ -303,12 +305,13 @@ Examples:
 def verify_command(scope: Literal["project", "user"], require_signature: bool, as_json: bool) -> None:
     """Compare every installed skill with adk-skills.lock, byte by byte.
 
-    Names each changed, added and missing file. Exit code 1 when there is one. Skills that no lock knows are named
-    on stderr.
+    Prints each changed, added and missing file, and exits with 1 when there is one, or with 2 when there is no lock.
+    Installed skills that are not in the lock are named on stderr.
     """
     from adk_skills_agent.sources import open_project
 
     project = open_project(Path.cwd(), scope)
+    _require_lock(project)
     states = project.verify(project.signature_policy().demanding(require_signature), forks=True)
     locked = [state for state in states if not state.unlocked]
     different = [state for state in locked if not state.is_same]
@@ -340,6 +343,15 @@ def verify_command(scope: Literal["project", "user"], require_signature: bool, a
             click.echo(f"Not in the lock: {safe(', '.join(unlocked))}", err=True)
     if different:
         raise click.exceptions.Exit(1)
+
+
+def _require_lock(project: Project) -> None:
+    """A check in the wrong folder must not pass. Raises ``ConfigError`` when there is no lock."""
+    if not project.lock_path.exists():
+        raise ConfigError(
+            f"There is no {safe(str(project.lock_path))}. Go to the folder of the project, or install a skill: "
+            "adk-skills add SOURCE."
+        )
 
 
 _WHY_EXAMPLES = """\b
@@ -419,13 +431,13 @@ Examples:
   adk-skills outdated pdf --json
 """
 _WORDS = {
-    "current": "as its source",
+    "current": "up to date",
     "edited": "local edits",
-    "update": "newer at its source",
-    "merge": "newer at its source, and local edits that can be merged",
-    "conflict": "newer at its source, and local edits that conflict",
-    "gone": "not at its source any more",
-    "unavailable": "its source does not give it",
+    "update": "its source has a newer version",
+    "merge": "its source has a newer version, and local edits that can be merged",
+    "conflict": "its source has a newer version, and local edits that conflict",
+    "gone": "its source no longer has it",
+    "unavailable": "cannot be fetched from its source",
 }
 
 

@@ -316,15 +316,15 @@ class Project:
     def remove(self, names: Sequence[str], *, force: bool = False) -> list[str]:
         """Uninstall skills; return their names.
 
-        With ``force`` one with local edits goes, too; its files are kept. Raises ``SourceError`` when there is no such
-        skill, another needs it, or it has local edits.
+        With ``force`` one with local edits goes, too; its files are kept. Raises ``ConfigError`` when no such skill is
+        installed, or ``SourceError`` when another needs it or it has local edits.
         """
         names = list(dict.fromkeys(names))
         with self.changing() as change:
             lock = change.lock
             for name in names:
                 if name not in lock.skills:
-                    raise SourceError(f"{name!r} is not installed here. See: adk-skills list --installed.")
+                    raise ConfigError(f"{name!r} is not installed here. See: adk-skills list --installed.")
                 state = compare(lock.skills[name], self.folder_of(lock.skills[name]))
                 if self.is_edited(state) and not force:
                     raise SourceError(

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from adk_skills_agent.errors import SourceError
+from adk_skills_agent.errors import ConfigError, SourceError
 from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills, whole_source
 from adk_skills_agent.sources.git import newest_commit
 from adk_skills_agent.sources.lock_file import LockedSkill
@@ -220,12 +220,12 @@ def plan_updates(
 ) -> list[SkillUpdate]:
     """What an update would do; nothing is written.
 
-    Raises ``SourceError`` when there is no such skill, or what it was installed from is nowhere any more.
+    Raises ``ConfigError`` when no such skill is installed, or ``SourceError`` when what it was installed from is gone.
     """
     lock = project.read_lock()
     for name in names:
         if name not in lock.skills:
-            raise SourceError(f"{name!r} is not installed here. See: adk-skills list --installed.")
+            raise ConfigError(f"{name!r} is not installed here. See: adk-skills list --installed.")
     chosen = [lock.skills[name] for name in dict.fromkeys(names)] if names else list(lock.skills.values())
     groups: dict[Origin, list[LockedSkill]] = {}
     for skill in chosen:
