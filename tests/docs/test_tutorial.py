@@ -87,6 +87,14 @@ def test_the_tutorial_can_be_done_with_what_is_installed_here(tmp_path: Path) ->
     assert offered.stdout.strip() == "['assistant']", offered.stderr  # `adk web .` takes a folder with agent.py as one
 
 
+def test_the_file_of_grants_can_be_tried_as_its_page_says(tmp_path: Path) -> None:
+    """Without the host, which needs a level that not every machine has."""
+    page = (REPOSITORY / "docs/how-to/secrets-and-hosts.md").read_text().replace("    hosts: [api.example.org]\n", "")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = do(page, tmp_path, {**os.environ, "PATH": path, "PYTHONWARNINGS": "ignore"}, installed=True)
+    assert (done.commands, done.files, done.outputs) == (2, 2, 1)
+
+
 @pytest.mark.slow
 def test_the_tutorials_program_shows_what_went_wrong(tmp_path: Path) -> None:
     """A typing error in conversation.yaml: the script's error and the server's sentence are on the screen."""
