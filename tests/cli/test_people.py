@@ -72,6 +72,14 @@ def test_a_mistyped_command_gets_the_nearest(typed: str, meant: str) -> None:
     assert run.stderr == f"adk-skills: No such command '{typed}'. Did you mean '{meant}'? See: adk-skills --help\n"
 
 
+def test_help_as_a_command_is_answered_without_a_guess() -> None:
+    assert adk_skills("help").stderr == "adk-skills: No such command 'help'. See: adk-skills --help\n"
+
+
+def test_every_sentence_about_usage_ends_before_the_next() -> None:
+    assert adk_skills("new", "one", "two").stderr.endswith("argument (two). See: adk-skills new --help\n")
+
+
 def test_a_mistyped_option_gets_the_nearest_too(skills: Path) -> None:
     assert re.search(r"Did you mean '?--json", adk_skills("list", skills, "--jsn").stderr)  # click 8.2 has no quotes
 
@@ -108,6 +116,10 @@ def test_commands_skills_and_scripts_are_completed(skills: Path) -> None:
     assert completed(f"adk-skills run -d {skills} counter scripts/d") == ["plain,scripts/deep/all.sh"]
     assert completed(f"adk-skills run {skills}/counter c") == ["plain,count.py"]
     assert completed("adk-skills info ./sk") == ["dir,./sk"]
+    for command in ("info", "needs", "prepare", "run", "approvals --approve"):  # no skill of that name: a folder
+        assert completed(f"adk-skills {command} sk") == ["dir,sk"]
+    assert completed("adk-skills eval cases.yaml --judge n") == ["plain,none"]
+    assert completed("adk-skills eval cases.yaml --judge gemini") == []
 
 
 def test_fish_and_zsh_also_show_what_a_skill_is_for(skills: Path) -> None:
@@ -222,7 +234,7 @@ SCRIPTS = {
         ("module.py", (), "/runner"),  # adk-skills prepare and the folder
         ("net.py", (), '--policy-file FILE, with network = {mode = "allow", hosts = ["..."]}'),
         ("slow.py", ("--timeout", "0.5"), "Give it more time with --timeout SECONDS, or less work."),
-        ("key.py", (), "--secret SERVICE_KEY"),
+        ("key.py", (), "add --secret SERVICE_KEY to adk-skills run"),
         pytest.param(
             "run.rb",
             (),
@@ -241,6 +253,37 @@ def test_a_hint_names_options_and_not_what_only_python_or_a_model_can_do(
     assert hint in told
     for words in ("tell the user", "grants=", "Grant(", "min_isolation="):
         assert words not in told
+
+
+def test_an_option_of_the_script_is_told_where_it_goes(make_skill: Callable[..., Path]) -> None:
+    skill = make_skill("runner", files=SCRIPTS)
+    run = adk_skills("run", skill, "module.py", "--top", "5")
+    assert run.returncode == 2
+    assert "adk-skills run has no option '--top'. If it is the script's, put -- before it." in run.stderr
+    run = adk_skills("run", skill, "--polcy", "strict", "module.py", "--", "--top", "5")
+    assert "No such option '--polcy'" in run.stderr
+    assert "'--policy'" in run.stderr
+
+
+def test_a_permissions_file_that_grants_nothing_to_the_skill_is_told(
+    make_skill: Callable[..., Path], tmp_path: Path
+) -> None:
+    skill = make_skill("weather", files={"scripts/say.py": "print(1)\n"})
+    grants = tmp_path / "permissions.yaml"
+    told = f"note: {grants} grants nothing to weather/scripts/say.py. Did you mean 'weather' where it has 'wether'?"
+    for name, expected in (("wether", told), ("pdf", told.split(" Did")[0]), ("weather", "")):
+        grants.write_text(f"grants:\n  {name}:\n    env: {{TZ: UTC}}\n")
+        run = adk_skills("run", skill, "say.py", "--permissions", grants, "-q", "-o", tmp_path / "out")
+        assert run.returncode == 0
+        assert run.stderr.strip() == expected
+
+
+def test_what_a_skill_needs_is_a_line_of_a_permissions_file() -> None:
+    from adk_skills_agent.cli.output import for_command_line
+
+    assert for_command_line('grants={"weather": Grant(hosts=["*.example.org"])}') == (
+        'add --permissions FILE to adk-skills run, a YAML file with grants: {weather: {hosts: ["*.example.org"]}}'
+    )
 
 
 def test_a_refusal_names_the_option_that_lowers_the_level(make_skill: Callable[..., Path], tmp_path: Path) -> None:

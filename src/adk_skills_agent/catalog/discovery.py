@@ -355,7 +355,8 @@ class _Walk:
                 self._say("broken-link", Severity.WARNING, message, path)
             elif path == self.root.path:
                 if self.root.must_exist:
-                    self._say("no-such-folder", Severity.ERROR, f"There is no folder {shown(path)}. Check it.", path)
+                    message = f"There is no folder {shown(path)}. Its skills will be found when it appears."
+                    self._say("no-such-folder", Severity.ERROR, message, path)
             else:
                 self._say("vanished", Severity.INFO, f"{shown(path)} went away during the scan.", path)
             return

@@ -43,6 +43,10 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
 """
 
 
+def _complete_judge(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return ["none"] if "none".startswith(incomplete) else []
+
+
 @click.command("eval", epilog=EXAMPLES)
 @click.argument("targets", nargs=-1, type=a_path, metavar="TARGETS...")
 @click.option("--eval-set", "eval_sets", multiple=True, type=a_path, hidden=True)  # google-adk's samples say it so
@@ -53,9 +57,9 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
     "dirs",
     multiple=True,
     type=a_path,
-    help="Folder of skills the agent has (repeatable). The skills in whose folders the cases lie come by themselves.",
+    help="Folder of skills the agent has (repeatable). A skill whose folder holds the cases is added without it.",
 )
-@click.option("--skill", default=None, help="The skill the cases are about, whatever the files say.")
+@click.option("--skill", default=None, help="The skill that the cases are about; overrides the files.")
 @click.option(
     "--model",
     default=None,
@@ -67,6 +71,7 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
     "--judge",
     default="gemini-2.5-flash",
     show_default=True,
+    shell_complete=_complete_judge,
     help="The model that judges rubrics, written as --model; 'none' leaves rubrics out.",
 )
 @click.option(
@@ -97,7 +102,7 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
     help="Trials at once.  [default: 4, or as many as the --cluster has room for]",
 )
 @cluster_options
-@click.option("--filter", "pattern", default="", help="Only cases whose id holds this text, or fits it (*, ?).")
+@click.option("--filter", "pattern", default="", help="Only cases whose id contains this text, or matches it (*, ?).")
 @click.option("--timeout", default=600.0, show_default=True, type=click.FloatRange(0.1), help="Seconds for a trial.")
 @click.option(
     "--policy",
@@ -109,13 +114,13 @@ Exit codes: 0 the pass rate with the skill reaches --fail-under; 1 it does not, 
     "--requests-per-minute",
     default=None,
     type=click.IntRange(1),
-    help="Most requests to all models of the run together, over all nodes of a --cluster.",
+    help="Limit of requests, for all models of the run and all nodes of a --cluster together.",
 )
-@click.option("--tokens-per-minute", default=None, type=click.IntRange(1), help="The same of tokens.")
+@click.option("--tokens-per-minute", default=None, type=click.IntRange(1), help="The same limit for tokens.")
 @click.option("--budget-usd", default=None, type=click.FloatRange(0, min_open=True), help="Stop before this is spent.")
 @click.option("--price", default=None, help="PROMPT,OUTPUT[,CACHED] of --model, in USD for a million tokens.")
-@click.option("--judge-price", default=None, help="The same of --judge.")
-@click.option("--user-price", default=None, help="The same of --user-model.")
+@click.option("--judge-price", default=None, help="The same for --judge.")
+@click.option("--user-price", default=None, help="The same for --user-model.")
 @click.option(
     "--fail-under",
     default=1.0,
@@ -168,7 +173,7 @@ def command(
     """Measure skills: run eval cases with and without them.
 
     TARGETS are files of cases (google-adk EvalSet, agentskills evals.json and eval_queries.json, our YAML) or folders
-    of skills that have them in evals/. Every result is kept in --out the moment it is there: trials.jsonl, then
+    of skills that have them in evals/. Each result is written to --out at once: trials.jsonl, then
     benchmark.json, junit.xml and report.html.
     """
     from adk_skills_agent.evals.blind.comparison import plan_pairs
@@ -577,7 +582,7 @@ def report_command(run_dir: Path, baseline: Path | None, out: Path | None, as_js
     """Make the HTML report of a run: lift, triggering, tokens, time, every trace.
 
     RUN_DIR is the --out folder of adk-skills eval, which makes this report itself at its end; of a run that was
-    interrupted the report has what there is. Of adk-skills bench it has each task in each arm and the lift.
+    interrupted the report has what there is. For adk-skills bench it shows each task in each arm and the lift.
     """
     from adk_skills_agent.evals.report.bench_page import is_bench_run
     from adk_skills_agent.evals.report.page import REPORT, build_report

@@ -42,8 +42,8 @@ COMMANDS = {
     "add": ("install:add_command", "Install skills from elsewhere and pin them."),
     "remove": ("install:remove_command", "Uninstall skills and take them out of the lock."),
     "outdated": ("install:outdated_command", "Say which installed skills have changed at their sources."),
-    "update": ("install:update_command", "Bring installed skills to what their sources have now."),
-    "sync": ("install:sync_command", "Install just what adk-skills.lock says."),
+    "update": ("install:update_command", "Update installed skills from their sources."),
+    "sync": ("install:sync_command", "Install exactly what adk-skills.lock says."),
     "verify": ("install:verify_command", "Compare every installed skill with adk-skills.lock, byte by byte."),
     "why": (
         "install:why_command",
@@ -61,7 +61,7 @@ COMMANDS = {
     "approvals": ("trust:approvals_command", "List, give or take back approvals of skills."),
     "usage": ("usage:command", "Show how skills are used: activations, failures, latency, tokens."),
     "workspaces": ("workspaces:command", "List and remove the files of sessions in a store."),
-    "doctor": ("doctor:command", "Print versions and what isolation works."),
+    "doctor": ("doctor:command", "Print versions, and which isolation works."),
     "demo": ("demo.act:command", "Show the whole job with an example agent."),
     "completion": ("main:completion_command", "Print tab completion for a shell."),
 }
@@ -93,7 +93,7 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click, with the nearest name where there is no such command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            close = nearest(args[0], COMMANDS, 1)
+            close = nearest(args[0], COMMANDS, 1) if args[0] != "help" else ()  # which is like "eval"
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -116,7 +116,7 @@ class _Commands(click.Group):
     "--no-color",
     is_flag=True,
     expose_value=False,  # see _run, which takes it before the command or behind it
-    help="No colour on a terminal; so does the variable NO_COLOR.",
+    help="Print no colour on a terminal. The variable NO_COLOR does the same.",
 )
 @click.version_option(__version__, prog_name="adk-skills", message="%(prog)s %(version)s")
 def app() -> None:
@@ -146,8 +146,11 @@ def _run() -> int:
         return USAGE
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
+        said = error.format_message().replace("\n", " ")
+        if not said.endswith((".", "?", "!", "?)")):
+            said += "."
         hint = f" See: {context.command_path} --help" if context is not None else ""
-        return _say(error.format_message().replace("\n", " ") + hint, error.exit_code)
+        return _say(said + hint, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _say("interrupted", INTERRUPTED)
     except SkillsError as error:

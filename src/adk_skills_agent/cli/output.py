@@ -183,7 +183,8 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic], *, all_of_them: bool) -
     }
     found = ", ".join(f"{count} {severity}{'s' if count != 1 else ''}" for severity, count in counts.items() if count)
     if found:
-        print(f"{found} (--diagnostics shows them)", file=sys.stderr)
+        them = "it" if sum(counts.values()) == 1 else "them"
+        print(f"{found} (--diagnostics shows {them})", file=sys.stderr)
 
 
 # Sentences are written for a model or for a developer in Python; here options take the place of arguments.
@@ -206,14 +207,10 @@ _FOR_COMMAND_LINE = (
     (r"min_isolation='(\w+)'", r"--min-isolation \1"),
     (r"sandbox='(\w+)'", r"--sandbox \1"),
     (r"SandboxPolicy\(python=\.\.\.\)", "--python PATH"),
-    (r"grants=\{\"[^\"]+\": Grant\(env=\{\"(\w+)\": Secret\(\.\.\.\)\}\)\}", r"--secret \1"),
+    (r"grants=\{\"[^\"]+\": Grant\(env=\{\"(\w+)\": Secret\(\.\.\.\)\}\)\}", r"add --secret \1 to adk-skills run"),
     (
-        r"grants=\{\"[^\"]+\": Grant\(hosts=\[\"([^\"]+)\"\]\)\}",
-        r'--policy-file FILE, with network = {mode = "allow", hosts = ["\1"]}',
-    ),
-    (
-        r"grants=\{\"[^\"]+\": Grant\(programs=\[([^\]]*)\]\)\}",
-        r"--policy-file FILE, with extra_ro = [\1]",
+        r"grants=\{\"([^\"]+)\": Grant\((hosts|programs)=\[([^\]]*)\]\)\}",
+        r"add --permissions FILE to adk-skills run, a YAML file with grants: {\1: {\2: [\3]}}",
     ),
 )
 

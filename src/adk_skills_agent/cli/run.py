@@ -30,7 +30,7 @@ from adk_skills_agent.cli.sources import (
     trust_option,
 )
 from adk_skills_agent.cli.terminal import run_interruptible
-from adk_skills_agent.errors import ConfigError, PackageError, SandboxError
+from adk_skills_agent.errors import ConfigError, PackageError, SandboxError, nearest
 from adk_skills_agent.sandbox import PRESETS, SANDBOX_NAMES, InputFile, IsolationLevel, SandboxPolicy, choose_sandbox
 
 if TYPE_CHECKING:
@@ -62,7 +62,23 @@ class LevelName(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
-@click.command("run", epilog=EXAMPLES)
+class _Run(click.Command):
+    """Says where the script's own options go, because leaving out ``--`` is the likeliest mistake."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See ``click.Command.parse_args``."""
+        separated = "--" in args
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if not separated:
+                error.message = (
+                    f"adk-skills run has no option {error.option_name!r}. If it is the script's, put -- before it."
+                )
+            raise
+
+
+@click.command("run", cls=_Run, epilog=EXAMPLES)
 @skill_argument
 @click.argument("script", shell_complete=complete_script)
 @click.argument("arguments", nargs=-1)
@@ -135,7 +151,7 @@ class LevelName(click.Choice[str]):
     envvar="ADK_SKILLS_MIN_ISOLATION",
     show_envvar=True,
     type=LevelName([level.value for level in IsolationLevel]),
-    help="Refuse to run below this level; the variable counts when no policy is named. 'process' protects neither "
+    help="Refuse to run below this level. A policy that you name overrides the variable. 'process' protects neither "
     "files nor network: for scripts you trust.  [default: the policy's, landlock]",
 )
 @click.option(
@@ -175,9 +191,9 @@ def command(
     """Run a skill's script in the sandbox.
 
     SKILL is a name, or the path of the skill's folder; SCRIPT is a file of the skill, in its scripts folder or
-    elsewhere; ARGUMENTS come after --. Output is streamed, on a terminal with a line that says what the script
-    uses, and with escape sequences shown as text (--raw leaves them); files the script writes are put into
-    --output. Exit code 1 when the script fails.
+    elsewhere; ARGUMENTS come after --. Output is printed as it comes. A terminal also gets a line that says what
+    the script uses, and sees escape sequences as text (--raw passes them on). Files that the script writes are
+    put into --output. Exit code 1 when the script fails.
     """
     from adk_skills_agent.scripts import RunSettings, ScriptArguments, plan_script
 
@@ -336,9 +352,16 @@ def _opened(
     rules = Permissions.from_file(file)
     files = {one.path for one in skill.files()}
     path = script if script in files else f"scripts/{script}"
-    return Grants(also=rules.grants).opened(
+    opened = Grants(also=rules.grants).opened(
         skill.name, path, policy, env, host_rules(rules, skill.name), files.__contains__
     )
+    if opened == (policy, env):
+        close = nearest(skill.name, {key.partition("/")[0] for key in rules.grants}, 1)
+        hint = (
+            f" Did you mean {skill.name!r} where it has {safe(close[0])!r}?" if close and close[0] != skill.name else ""
+        )
+        print(f"note: {safe(str(file))} grants nothing to {skill.name}/{safe(path)}.{hint}", file=sys.stderr)
+    return opened
 
 
 def _say_not_given(arguments: tuple[str, ...], inputs: tuple[Path, ...]) -> None:

@@ -37,10 +37,16 @@ _CLUSTER = (
         help="Run the trials on a Ray cluster: its address, or local[:NODES] for nodes on this machine.",
     ),
     click.option(
-        "--trial-cpus", default=1.0, show_default=True, type=click.FloatRange(0.1), help="Of a node's, a trial."
+        "--trial-cpus",
+        default=1.0,
+        show_default=True,
+        type=click.FloatRange(0.1),
+        help="CPUs that a trial takes of a node.",
     ),
-    click.option("--trial-memory", default=0, type=click.IntRange(0), help="MiB of a node's memory, a trial."),
-    click.option("--trial-gpus", default=0.0, type=click.FloatRange(0), help="Of a node's, a trial."),
+    click.option(
+        "--trial-memory", default=0, type=click.IntRange(0), help="MiB of memory that a trial takes of a node."
+    ),
+    click.option("--trial-gpus", default=0.0, type=click.FloatRange(0), help="GPUs that a trial takes of a node."),
     click.option(
         "--trial-label", "labels", multiple=True, metavar="NAME", help="Only on nodes with this custom resource of Ray."
     ),
@@ -76,7 +82,7 @@ trust_option = click.option(
 
 
 def complete_skill(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of skills that begin so, from ``--dir`` or the scopes; folders where a path is begun."""
+    """The names of skills that begin so, from ``--dir`` or the scopes; folders where none does, or a path is begun."""
     from click.shell_completion import CompletionItem
 
     if "/" in incomplete or incomplete.startswith((".", "~")):
@@ -85,11 +91,12 @@ def complete_skill(ctx: click.Context, param: click.Parameter, incomplete: str) 
         registry = open_registry(ctx.params.get("dirs") or (), trust_project=bool(ctx.params.get("trust_project")))
     except (SkillsError, OSError):
         return []
-    return [
+    names = [
         CompletionItem(skill.name, help=safe(skill.description)[:_HELP_CHARS])
         for skill in registry.list_metadata()
         if skill.name.startswith(incomplete)
     ]
+    return names or ([] if ctx.params.get("dirs") else [CompletionItem(incomplete, type="dir")])
 
 
 def complete_installed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from adk_skills_agent.cli.output import print_json, safe
-from adk_skills_agent.cli.sources import a_path, dirs_option, json_option, open_skill, trust_option
+from adk_skills_agent.cli.sources import a_path, complete_skill, dirs_option, json_option, open_skill, trust_option
 from adk_skills_agent.errors import ConfigError
 
 _TRUST_EXAMPLES = """\b
@@ -65,8 +65,13 @@ Examples:
 
 
 @click.command("approvals", epilog=_APPROVALS_EXAMPLES)
-@click.option("--approve", metavar="SKILL", help="Approve a skill as it is now: a name, or the path of its folder.")
-@click.option("--revoke", metavar="NAME", help="Take everything of a skill off the list.")
+@click.option(
+    "--approve",
+    metavar="SKILL",
+    shell_complete=complete_skill,
+    help="Approve a skill as it is now: a name, or the path of its folder.",
+)
+@click.option("--revoke", metavar="NAME", help="Take back all approvals of a skill.")
 @click.option("--file", "path", type=a_path, help="Another list than the one in your settings.")
 @dirs_option
 @json_option

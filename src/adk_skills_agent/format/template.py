@@ -229,7 +229,7 @@ cases:
 
   # Trigger queries: does the description bring the agent to the skill, and only then?
   - id: should-trigger
-    prompt: "Replace this by a request for which an agent should use {name}."
+    prompt: "Replace this with a request for which an agent should use {name}."
     should_trigger: true
   - id: should-not-trigger
     prompt: Write a short poem about the sea.

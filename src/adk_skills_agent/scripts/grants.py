@@ -81,7 +81,7 @@ def grant_of(value: object, where: str) -> Grant:
         return value
     if isinstance(value, Mapping) and (named := {"hosts", "programs"} & value.keys()):
         name = named.pop()
-        raise ConfigError(f"{where}: a plain mapping is of variables. For {name} write Grant({name}=[...]).")
+        raise ConfigError(f"{where}: a plain mapping holds variables. For {name} write Grant({name}=[...]).")
     return Grant(env=check_env(value, where))
 
 

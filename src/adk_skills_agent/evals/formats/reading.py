@@ -88,7 +88,7 @@ def eval_files(path: Path) -> list[Path]:
         if place.name == "evals" or not pattern.startswith("*.y")  # other YAML may lie beside a SKILL.md
     ]
     if not found:
-        raise EvalFileError([f"{folder}: There are no eval cases. Write {folder / 'evals' / 'evals.json'}."])
+        raise EvalFileError([f"{folder}: There are no eval cases. Write them in {folder / 'evals' / 'cases.yaml'}."])
     return list(dict.fromkeys(found))
 
 
