@@ -244,7 +244,10 @@ def test_a_dead_source_holds_up_no_other(installed: Path, repository: Repository
     upstream(repository, edited(BODY, 5, "Another step."))
     said = run("outdated")
     assert said.returncode == 1
-    assert said.stdout.splitlines() == ["chart  cannot be fetched from its source", "pdf    its source has a newer version"]
+    assert said.stdout.splitlines() == [
+        "chart  cannot be fetched from its source",
+        "pdf    its source has a newer version",
+    ]
     assert f"{folder} does not exist any more" in said.stderr
     states = {
         one["name"]: (one["state"], one["problem"]) for one in json.loads(run("outdated", "--json").stdout)["skills"]

@@ -64,9 +64,9 @@ _NAME_WIDTH = 20
 )
 @json_option
 def command(container: bool, sandbox: str | None, serve: bool, as_json: bool) -> None:
-    """Print versions and what isolation works.
+    """Print versions, and which isolation works.
 
-    Found by really running each level: which work and why others do not, who enforces what, and one command for each
+    Runs each level to find out which ones work and why others do not, who enforces what, and one command for each
     thing that can be fixed.
     """
     if container and sandbox not in {None, "container"}:

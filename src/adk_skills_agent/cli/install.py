@@ -26,15 +26,15 @@ scope_option = click.option(
     show_default=True,
     help="Install for this project (.agents/skills) or for the user (~/.agents/skills).",
 )
-private_option = click.option("--allow-private", is_flag=True, help="Follow a web server into a private network, too.")
+private_option = click.option("--allow-private", is_flag=True, help="Also fetch from web servers in private networks.")
 yes_option = click.option(
-    "--yes", "-y", is_flag=True, help="Ask nothing; findings that stop still need --accept-findings."
+    "--yes", "-y", is_flag=True, help="Do not ask. Findings marked STOP still need --accept-findings."
 )
-accept_option = click.option("--accept-findings", is_flag=True, help="Install although the scan found what stops.")
+accept_option = click.option("--accept-findings", is_flag=True, help="Install in spite of findings marked STOP.")
 signature_option = click.option(
     "--require-signature",
     is_flag=True,
-    help="Refuse what nobody signed who is trusted; also: require-signature in [tool.adk-skills].",
+    help="Refuse what no trusted person signed; as a setting: require-signature in [tool.adk-skills].",
 )
 link_option = click.option("--link", is_flag=True, help="Install links to the store instead of copies.")
 
@@ -67,7 +67,7 @@ Before anything is written, it says what would be installed and asks; without a 
 @signature_option
 @click.option("--bundle", type=a_path, help="Sigstore bundle of the archive; else ARCHIVE.sigstore.json beside it.")
 @link_option
-@click.option("--force", is_flag=True, help="Replace a folder that is there, and local edits; they are kept aside.")
+@click.option("--force", is_flag=True, help="Replace an existing folder, and local edits; the old files are kept.")
 @private_option
 @click.option("--dry-run", is_flag=True, help="Show what would be installed, and install nothing.")
 @json_option
@@ -90,7 +90,7 @@ def add_command(
     """Install skills from elsewhere and pin them.
 
     Writes them below .agents/skills, and their source and digests into adk-skills.lock. Exit code 1 when they cannot be
-    fetched, are refused, or are not agreed to.
+    fetched, are refused, or you do not agree.
     """
     from adk_skills_agent.sources import consent_page, fetch_skills, open_project, read_origin
     from adk_skills_agent.sources.origin import repository_of
@@ -161,7 +161,7 @@ def agree(
             f"{page.skill.name}: {finding}" for page in grave for finding in page.findings if finding.weight == "stop"
         ]
         raise SourceError(
-            f"The scan found what stops: {safe('; '.join(said[:5]))}. "
+            f"The scan found what stops an installation: {safe('; '.join(said[:5]))}. "
             "Read the files, then install them with --accept-findings."
         )
     if yes or dry_run:
@@ -252,7 +252,7 @@ def sync_command(
     allow_private: bool,
     as_json: bool,
 ) -> None:
-    """Install just what adk-skills.lock says.
+    """Install exactly what adk-skills.lock says.
 
     From the store where it has the bytes, else from the sources. Bytes that differ from the lock are refused. Skills
     with local edits stay as they are. Exit code 1 when something differs.
@@ -483,7 +483,7 @@ a conflict and stops the update of its skill. The lock then has the merged bytes
 @scope_option
 @click.option("--dry-run", is_flag=True, help="Write nothing.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show what changes: instructions, scripts, other files.")
-@click.option("--prefer", type=click.Choice(["ours", "theirs"]), help="Whose side wins where both exclude one another.")
+@click.option("--prefer", type=click.Choice(["ours", "theirs"]), help="Which side wins a conflict.")
 @click.option("--keep-edits", is_flag=True, help="Also pin local edits of skills that have no update.")
 @yes_option
 @accept_option
@@ -505,10 +505,10 @@ def update_command(
     allow_private: bool,
     as_json: bool,
 ) -> None:
-    """Bring installed skills to what their sources have now.
+    """Update installed skills from their sources.
 
-    Local edits are kept and merged, or the update of that skill stops. Exit code 1 when one stopped, or is not at its
-    source any more.
+    Local edits are kept and merged; where they conflict, that skill is not updated. Exit code 1 when a skill was not
+    updated, or its source no longer has it.
     """
     from adk_skills_agent.sources import consent_page, open_project
     from adk_skills_agent.sources.update import apply_updates, plan_updates

@@ -152,8 +152,8 @@ Examples:
 
 \b
 The lock has exact versions and the hash of every file; nothing else is ever installed, and nothing is built
-without --build, which builds in the sandbox. Packages
-of npm are prepared where npm is; their install scripts are never run.
+without --build, which builds in the sandbox. Packages of npm are prepared if npm is installed; their
+install scripts are never run.
 Skills that resolve alike share one environment, which is read-only and needs no network afterwards.
 """
 
@@ -166,15 +166,15 @@ Skills that resolve alike share one environment, which is read-only and needs no
     "--lock", "lock_file", type=a_path, help="Where the lock is; without it adk-skills.lock beside the skill."
 )
 @click.option("--upgrade", is_flag=True, help="Resolve again although there is a lock.")
-@click.option("--optional", is_flag=True, help="Also packages that the skill goes on without.")
+@click.option("--optional", is_flag=True, help="Also prepare packages that the skill can do without.")
 @click.option("--python", type=a_path, help="The Python that scripts get; without it the one that runs this.")
 @click.option("--index", "indexes", multiple=True, metavar="URL", help="Package index (repeatable); without it PyPI.")
-@click.option("--find-links", multiple=True, metavar="FOLDER", help="Folder with wheels, besides (repeatable).")
+@click.option("--find-links", multiple=True, metavar="FOLDER", help="Also look for wheels in this folder (repeatable).")
 @click.option("--npm-registry", default="", metavar="URL", help="Registry of npm packages; without it npm's own.")
 @click.option(
     "--build", "builds", multiple=True, metavar="NAME", help="Build this package in the sandbox if it has no wheel."
 )
-@click.option("--exclude-newer", metavar="DATE", help="Only what was published before, such as 2026-11-01.")
+@click.option("--exclude-newer", metavar="DATE", help="Ignore releases from this date on, such as 2026-11-01.")
 @click.option("--offline", is_flag=True, help="Use only what was fetched before.")
 @click.option(
     "--store",

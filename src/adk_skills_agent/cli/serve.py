@@ -30,7 +30,7 @@ Examples:
 \b
 Without --http and --well-known it talks MCP on standard input and output, for one client that starts it.
 A line of the tokens file is a token and, after it, the names its client may see (wildcards; none for all).
-HTTP is not encrypted here: put a proxy with TLS before it.
+HTTP is not encrypted here: put a proxy with TLS in front of it.
 """
 
 
@@ -125,7 +125,7 @@ def _serve_http(place: str, clients: dict[str, CatalogReader], version: str) -> 
     import uvicorn
 
     if host not in {"127.0.0.1", "::1", "localhost"}:
-        print("HTTP is not encrypted here: put a proxy with TLS before it.", file=sys.stderr)
+        print("HTTP is not encrypted here: put a proxy with TLS in front of it.", file=sys.stderr)
     server = uvicorn.Server(
         uvicorn.Config(gate, host=host.strip("[]"), port=int(port), log_level="warning", lifespan="on")
     )

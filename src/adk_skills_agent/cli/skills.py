@@ -290,7 +290,7 @@ Examples:
 @click.command("validate", epilog=_VALIDATE_EXAMPLES)
 @click.argument("paths", nargs=-1, required=True, type=a_path)
 @json_option
-@click.option("--lint", is_flag=True, help="Also print advice that is no rule (length, deep references).")
+@click.option("--lint", is_flag=True, help="Also print advice beyond the rules (length, deep references).")
 def validate_command(paths: tuple[Path, ...], as_json: bool, lint: bool) -> None:
     """Check skills against the specification.
 
