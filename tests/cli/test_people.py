@@ -259,7 +259,7 @@ def test_an_option_of_the_script_is_told_where_it_goes(make_skill: Callable[...,
     skill = make_skill("runner", files=SCRIPTS)
     run = adk_skills("run", skill, "module.py", "--top", "5")
     assert run.returncode == 2
-    assert "adk-skills run has no option '--top'. If it is the script's, put -- before it." in run.stderr
+    assert "No such option '--top'. If it is the script's, put -- before it." in run.stderr
     run = adk_skills("run", skill, "--polcy", "strict", "module.py", "--", "--top", "5")
     assert "No such option '--polcy'" in run.stderr
     assert "'--policy'" in run.stderr

@@ -71,11 +71,10 @@ class _Run(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if not separated:
-                error.message = (
-                    f"adk-skills run has no option {error.option_name!r}. If it is the script's, put -- before it."
-                )
-            raise
+            if separated:
+                raise
+            ours = f"No such option {error.option_name!r}. If it is the script's, put -- before it."
+            raise click.NoSuchOption(error.option_name, ours, error.possibilities, ctx) from None
 
 
 @click.command("run", cls=_Run, epilog=EXAMPLES)
