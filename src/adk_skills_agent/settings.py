@@ -25,6 +25,7 @@ _TOML_KEY = re.compile(rf"\s*({_PART}(?:\s*\.\s*{_PART})*)\s*=")
 _TOML_HEADER = re.compile(rf"\s*\[+\s*({_PART}(?:\s*\.\s*{_PART})*)\s*\]")
 
 _MOST_PARTS = 20
+_DEEPEST_LINE = 5  # keys above one whose line is kept; grants, the deepest settings, have four
 _LONG_KEY = re.compile(rf"""(?:\.[ \t]*+(?:[A-Za-z0-9_-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')[ \t]*+){{{_MOST_PARTS}}}""")
 
 _Path = tuple[str, ...]
@@ -55,7 +56,7 @@ class Settings:
         path: The file.
         kind: What it is about.
         values: The settings, in the order of the file.
-        lines: The line of each setting and, one level deeper, of each key in it, as far as they are known.
+        lines: The line of each setting and of each key below it, as far as they are known.
     """
 
     path: Path
@@ -237,7 +238,22 @@ def _mapping(
             found[key] = _mapping(path, loader, value_node, lines, (key,))
         else:
             found[key] = loader.construct_object(value_node, deep=True)
+            _lines_below(value_node, lines, (*above, key), set())
     return found
+
+
+def _lines_below(node: yaml.Node, lines: dict[_Path, int], above: _Path, seen: set[int]) -> None:
+    """The lines of deeper keys. A node that aliases repeat is looked at once, or they would multiply the work."""
+    import yaml
+
+    if not isinstance(node, yaml.MappingNode) or id(node) in seen or len(above) > _DEEPEST_LINE:
+        return
+    seen.add(id(node))
+    for key_node, value_node in node.value:
+        if isinstance(key_node, yaml.ScalarNode):
+            path = (*above, str(key_node.value))
+            lines.setdefault(path, key_node.start_mark.line + 1)
+            _lines_below(value_node, lines, path, seen)
 
 
 def _long_number(text: str) -> str:

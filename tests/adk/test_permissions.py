@@ -258,6 +258,18 @@ def test_a_file_says_the_same_as_the_objects(tmp_path: Path, name: str, text: st
         ("p.yaml", "- a\n", ", line 1: permissions are a mapping of settings to values."),
         ("p.yaml", "approvals: /tmp/x\n", ", line 1: there is no setting 'approvals' in permissions."),
         ("p.yaml", "skills: {1: ask}\n", ", line 1: 1 is no text. Put it in quotes."),
+        (
+            "p.yaml",
+            "grants:\n  w:\n    env: {A: b}\n    host: [a.org]\n",
+            ", line 4: grants: w: a grant has no 'host'.",
+        ),
+        ("p.yaml", "grants:\n  w:\n    env:\n      A: b\n      K: {secrets: X}\n", ", line 5: grants: w: 'K' must be"),
+        ("p.yaml", "grants:\n  w:\n    env:\n      K: {secret: NOT_SET}\n", ", line 4: The secret 'NOT_SET' is not"),
+        (
+            "p.yaml",
+            "grants:\n  v: &v {hosts: [a.org]}\n  w: *v\n  x: {host: [a.org]}\n",
+            ", line 4: grants: x: a grant",
+        ),
         ("p.yaml", "a: [\n", "is no YAML"),
         ("p.yaml", "", "is empty"),
         ("p.toml", "[tool.adk-skills.permissions]\n\nremember = 1\n", ", line 3: remember must be once, session,"),
@@ -278,6 +290,18 @@ def test_a_file_with_a_mistake_is_refused_with_its_line(tmp_path: Path, name: st
         Permissions.from_file(path)
     assert str(path) in error.value.message
     assert sentence in error.value.message
+
+
+def test_lines_of_a_file_whose_aliases_repeat_each_other_are_found_at_once(tmp_path: Path) -> None:
+    """Ten keys that each repeat the mapping before, six times over: a million paths."""
+    mappings = ["m0: &m0 {a: b}"]
+    for number in range(1, 7):
+        keys = ", ".join(f"k{key}: *m{number - 1}" for key in range(10))
+        mappings.append(f"m{number}: &m{number} {{{keys}}}")
+    path = tmp_path / "p.yaml"
+    path.write_text("grants:\n  " + "\n  ".join(mappings) + "\n")
+    with pytest.raises(ConfigError, match="line 2: grants: m0"):
+        Permissions.from_file(path)
 
 
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:

@@ -221,8 +221,24 @@ class Permissions:
                 try:
                     cls(**given)
                 except ConfigError as error:
-                    raise ConfigError(f"{settings.place(*place)}: {error.message}") from None
+                    deepest, reason = cls._refused_part(place, value[place[1]] if len(place) > 1 else None, error)
+                    raise ConfigError(f"{settings.place(*deepest)}: {reason.message}") from None
         return cls(**settings.values)
+
+    @classmethod
+    def _refused_part(
+        cls, place: tuple[str, ...], value: object, error: ConfigError
+    ) -> tuple[tuple[str, ...], ConfigError]:
+        """The keys of the narrowest part that is refused by itself, and why."""
+        for key, part in value.items() if isinstance(value, Mapping) else ():
+            given: Any = part
+            for outer in reversed((*place, key)):
+                given = {outer: given}
+            try:
+                cls(**given)
+            except ConfigError as narrower:
+                return cls._refused_part((*place, str(key)), part, narrower)
+        return place, error
 
     def with_prefix(self, prefix: str, *, trusting: bool = False) -> Permissions:
         """The same rules where the model sees tools with a prefix: a rule may name them with it or without.

@@ -396,7 +396,8 @@ def _written_value(name: object, content: object, where: str) -> EnvValue:
     if isinstance(content, Mapping):
         source = content.get("secret")
         if set(content) != {"secret"} or not isinstance(source, str):
-            raise ConfigError(f"{where}: {name!r} must be a text, or {{secret: NAME}} with a variable of the agent's.")
+            wish = "text, or {secret: NAME} with the name of a variable in the agent's environment"
+            raise ConfigError(f"{where}: {name!r} must be {wish}.")
         return Secret.from_env(source)
     if isinstance(content, Secret):
         return content
