@@ -106,10 +106,10 @@ def test_a_lock_of_another_installer_that_is_wrong_is_told_in_words(text: str, r
     assert "object has no attribute" not in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["verify"], ["verify", "--json"], ["sync"], ["sync", "--frozen"]], ids=" ".join)
-def test_a_check_in_a_folder_without_a_lock_does_not_pass(arguments: list[str], run: Run, tmp_path: Path):
+@pytest.mark.parametrize("command", ["verify", "verify --json", "sync", "sync --frozen", "outdated", "update --yes"])
+def test_a_check_in_a_folder_without_a_lock_does_not_pass(command: str, run: Run, tmp_path: Path):
     """CI that changed into another folder, or a lock that nobody committed."""
-    done = run(*arguments)
+    done = run(*command.split())
     assert done.returncode == 2
     assert f"There is no {tmp_path / 'project' / 'adk-skills.lock'}" in done.stderr
     assert not done.stdout

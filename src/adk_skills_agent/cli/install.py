@@ -456,7 +456,9 @@ def outdated_command(
     from adk_skills_agent.sources import open_project
     from adk_skills_agent.sources.update import plan_updates
 
-    updates = plan_updates(open_project(Path.cwd(), scope), names, allow_private=allow_private)
+    project = open_project(Path.cwd(), scope)
+    _require_lock(project)
+    updates = plan_updates(project, names, allow_private=allow_private)
     if as_json:
         print_json({"skills": [_as_json(update) for update in updates]})
     else:
@@ -514,6 +516,7 @@ def update_command(
     from adk_skills_agent.sources.update import apply_updates, plan_updates
 
     project = open_project(Path.cwd(), scope)
+    _require_lock(project)
     policy = project.signature_policy().demanding(require_signature)
     signatures = policy if policy.is_asked else None
     planned = plan_updates(project, names, prefer=prefer, allow_private=allow_private, signatures=signatures)
