@@ -169,6 +169,16 @@ def test_a_name_that_is_not_the_folders_or_too_long_is_a_warning(name: str, fold
     assert [(d.code, d.severity) for d in skill.diagnostics if d.code == code] == [(code, Severity.WARNING)]
 
 
+def test_a_diagnostic_of_a_name_says_which_one_is_used() -> None:
+    skill = parse("name: Word_Count\ndescription: d", folder="word-count")
+    assert skill.metadata.name == "word-count"
+    assert all("'word-count' is used." in diagnostic.message for diagnostic in skill.diagnostics)
+    skill = parse("name: other\ndescription: d", folder="word-count")
+    assert [diagnostic.message for diagnostic in skill.diagnostics] == [
+        "The name 'other' is not the folder's name 'word-count'; 'other' is used."
+    ]
+
+
 @pytest.mark.parametrize("frontmatter", ["", "# c", "- a\n- b", "text"])
 def test_frontmatter_that_is_no_mapping_is_derived_and_marked(frontmatter: str) -> None:
     skill = parse(frontmatter)

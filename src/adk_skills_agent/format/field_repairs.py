@@ -122,19 +122,21 @@ def take_name(draft: Draft) -> None:
         draft.note("name-not-string", Severity.WARNING, "The name is not a string; its text was taken.", "name")
     name = nfkc(written)
     draft.name = name
-    if not is_plain_name(name) and _report_name(draft, name):
-        draft.name = normalise_name(name) or normalise_name(draft.folder_name) or _NAMELESS
+    if not is_plain_name(name):
+        valid = normalise_name(name) or normalise_name(draft.folder_name) or _NAMELESS
+        if _report_name(draft, name, valid):
+            draft.name = valid
     if draft.folder_name and nfkc(draft.folder_name) != name:
         draft.note(
             "name-mismatch",
             Severity.WARNING,
-            f"The name {written!r} is not the folder's name {draft.folder_name!r}; the name counts.",
+            f"The name {written!r} is not the folder's name {draft.folder_name!r}; {draft.name!r} is used.",
             "name",
         )
 
 
-def _report_name(draft: Draft, name: str) -> bool:
-    """One diagnostic for each rule the name breaks. Returns whether it breaks any."""
+def _report_name(draft: Draft, name: str, valid: str) -> bool:
+    """One diagnostic for each rule the name breaks, with the name that is used. Returns whether it breaks any."""
     faults = (
         (len(name) > MAX_NAME_LENGTH, "name-too-long", f"has {len(name)} characters, {MAX_NAME_LENGTH} are allowed"),
         (name != name.lower(), "name-not-lowercase", "is not lower case"),
@@ -151,7 +153,7 @@ def _report_name(draft: Draft, name: str) -> bool:
         if broken:
             found = True
             shown = name if len(name) <= 100 else name[:100] + "..."
-            draft.note(code, Severity.WARNING, f"The name {shown!r} {what}; it was changed to a valid one.", "name")
+            draft.note(code, Severity.WARNING, f"The name {shown!r} {what}; {valid!r} is used.", "name")
     return found
 
 
