@@ -122,7 +122,9 @@ def test_another_key_opens_nothing(
     assert "another key" in caplog.text
 
 
-@pytest.mark.parametrize("kind", ["up", "absolute", "link-out", "link-python-elsewhere", "device", "through-link"])
+@pytest.mark.parametrize(
+    "kind", ["up", "absolute", "link-out", "link-python-elsewhere", "device", "long-header", "through-link"]
+)
 def test_an_archive_that_leaves_the_environment_is_refused(
     kind: str, made: Environment, lock: Lock, cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,6 +152,11 @@ def test_an_archive_that_leaves_the_environment_is_refused(
                 add("bin/python", tarfile.SYMTYPE, "/bin/sh")
             case "device":
                 add("lib/evil", tarfile.CHRTYPE)
+            case "long-header":  # row 169: a name of gigabytes was read whole
+                info = tarfile.TarInfo("././@LongLink")
+                info.type, info.size = tarfile.GNUTYPE_LONGNAME, 2 << 20
+                archive.addfile(info, io.BytesIO(b"a/" * (1 << 20)))
+                add("evil")
             case _:
                 add("lib", tarfile.SYMTYPE, "bin")
                 add("lib/evil")
@@ -160,6 +167,7 @@ def test_an_archive_that_leaves_the_environment_is_refused(
     listed.write_text(json.dumps({"format": 1, "parts": [[part.name, hashlib.sha256(data).hexdigest()]]}))
     assert shared.fetch(lock, cache=cache) is None
     assert "was not fetched" in caplog.text
+    assert ("header longer" in caplog.text) == (kind == "long-header")
     assert not list(tmp_path.rglob("evil"))
 
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import time
+import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from adk_skills_agent.errors import ConfigError, StorageError, WorkspaceUnavailable
 from adk_skills_agent.sandbox import Secret, secrets_of
 from adk_skills_agent.sandbox import forms_of as forms
+from adk_skills_agent.scripts.stored_files import Content, StoredFile
 from adk_skills_agent.scripts.stored_workspace import SessionStore, StoreReport
 from adk_skills_agent.scripts.workspace_store import (
     Entry,
@@ -28,7 +30,7 @@ from adk_skills_agent.scripts.workspace_store import (
     workspace_store_of,
 )
 from adk_skills_agent.scripts.workspaces import SessionWorkspaces, WorkspaceClaim
-from adk_skills_agent.storage import ObjectStore, open_objects
+from adk_skills_agent.storage import MOST_BYTES, ObjectStore, open_objects
 
 KEY = "app:a:user:u:session:s"
 HEX = "00" * 32
@@ -88,9 +90,9 @@ class Broken(ObjectStore):
         if self.fails(done, name):
             raise StorageError(f"The store {self.shown} cannot be {done}: the network is gone.")
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, most: int = MOST_BYTES) -> bytes | None:
         self._may("read", name)
-        return self.inner.read(name)
+        return self.inner.read(name, most)
 
     def write(self, name: str, data: bytes) -> None:
         self._may("write", name)
@@ -424,9 +426,48 @@ async def test_a_damaged_object_leaves_the_last_good_files(objects: ObjectStore,
     assert await Server(store).files() == expected | {"c": "third"}
 
 
+@pytest.mark.parametrize("instead", ["large", "pipe", "link"])
+@pytest.mark.parametrize("part", ["log", "blobs"])
+async def test_row_169_an_object_that_is_no_file_or_too_large_is_damaged(
+    tmp_path: Path, part: str, instead: str
+) -> None:
+    """Seen: a sparse file of 3 GiB was read into memory, and a pipe stopped the session for ever."""
+    objects = open_objects(tmp_path / "store")
+    store = WorkspaceStore(objects, lease_seconds=0.5, wait_seconds=5)
+    one, two = Server(store), Server(store)
+    await one.write(a="first")
+    await one.write(a="second")
+    place = tmp_path / "store" / session_name(KEY) / part
+    newest = max(place.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    if instead == "large":
+        os.truncate(newest, 1 << 40)
+    else:
+        newest.unlink()
+        os.mkfifo(newest) if instead == "pipe" else newest.symlink_to("/dev/zero")
+    files = await asyncio.wait_for(two.files(), 20)
+    assert files == {"a": "first"}
+    assert two.problems or part == "log"  # nothing tells that an entry ever was there
+
+
+def test_row_169_a_small_entry_of_very_many_values_is_refused() -> None:
+    """Seen: 230 KB that came to 6 GB in memory."""
+    good = zlib.decompress(new_entry("", 0, "saved", 0, "", Owner()).to_bytes())
+    many = good.replace(b"{", b'{"x": [' + b"[]," * 1_000_000 + b"0], ", 1)
+    with pytest.raises(ValueError, match="more values than any that is written"):
+        Entry.from_bytes(1, zlib.compress(many))
+    commas = {f"work/{',' * 200}{number}": StoredFile(f"{'0' * 64}.1", 1, False, 0) for number in range(5_000)}
+    entry = new_entry("", 0, "saved", 0, "", Owner(), Content(commas))
+    assert Entry.from_bytes(1, entry.to_bytes()).content == entry.content
+
+
+def test_row_169_an_entry_that_nobody_would_read_is_not_written() -> None:
+    names = {f"work/{number}{'x' * 4_000}": StoredFile(f"{'0' * 64}.1", 1, False, 0) for number in range(20_000)}
+    with pytest.raises(StorageError, match="too long together"):
+        new_entry("", 0, "saved", 0, "", Owner(), Content(names)).to_bytes()
+
+
 def test_nothing_in_an_entry_leads_out_of_the_folders() -> None:
     import json
-    import zlib
 
     blob = f"{'0' * 64}.1"
     good = new_entry("", 0, "saved", 0, "", Owner()).to_bytes()

@@ -20,7 +20,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from adk_skills_agent.errors import SkillsError, StorageDamaged, StorageError
 from adk_skills_agent.packages.environments import (
@@ -46,6 +46,8 @@ logger = logging.getLogger(__name__)
 _FORMAT = 1
 _PART_BYTES = 16 << 20
 _MOST_PARTS = 4_096
+_MOST_LIST_BYTES = 4 << 20
+_MOST_HEADER_BYTES = 1 << 20
 _MOST_FILES = 500_000
 _MOST_BYTES = 32 << 30
 _FOLDER = "environments"
@@ -108,7 +110,7 @@ class SharedEnvironments:
 
     def _is_whole(self, name: str) -> bool:
         """Whether a list is there with all its parts: a rule of a bucket may have removed some."""
-        data = self._objects.read(f"{name}/list")
+        data = self._objects.read(f"{name}/list", _MOST_LIST_BYTES)
         if data is None:
             return False
         try:
@@ -119,7 +121,7 @@ class SharedEnvironments:
 
     def _fetched(self, digest: str, root: Path, interpreter: str) -> Environment | None:
         name = _name(digest, root)
-        data = self._objects.read(f"{name}/list")
+        data = self._objects.read(f"{name}/list", _MOST_LIST_BYTES)
         if data is None:
             return None
         listed: Any = json.loads(self._opened(f"{name}/list", data))
@@ -142,7 +144,7 @@ class SharedEnvironments:
 
     def _parts(self, name: str, parts: list[list[str]]) -> Iterator[bytes]:
         for own, digest in parts:
-            data = self._objects.read(f"{name}/{own}")
+            data = self._objects.read(f"{name}/{own}", 2 * _PART_BYTES)
             part = self._opened(f"{name}/{own}", data) if data is not None else b""
             if hashlib.sha256(part).hexdigest() != digest:
                 raise StorageDamaged(f"{name}/{own} is missing or damaged.")
@@ -249,11 +251,22 @@ class _Joined(io.RawIOBase):
         return size
 
 
+class _Member(tarfile.TarInfo):
+    """A header that is not too long: tarfile reads a long name, and whatever else is about a file, whole."""
+
+    @classmethod
+    def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:
+        info = super().frombuf(buf, encoding, errors)
+        if not info.isfile() and info.size > _MOST_HEADER_BYTES:
+            raise StorageDamaged("an environment in the store has a header longer than any that is made")
+        return info
+
+
 def _unpack(parts: Iterator[bytes], folder: Path, interpreter: str) -> None:
     """Write the files of an archive; only regular files and links that stay inside or lead to the interpreter."""
     count = size = 0
     made = {""}
-    with tarfile.open(fileobj=io.BufferedReader(_Joined(parts), 1 << 20), mode="r|") as archive:
+    with tarfile.open(fileobj=io.BufferedReader(_Joined(parts), 1 << 20), mode="r|", tarinfo=_Member) as archive:
         for info in archive:
             count, size = count + 1, size + info.size
             if count > _MOST_FILES or size > _MOST_BYTES:

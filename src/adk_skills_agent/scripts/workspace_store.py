@@ -26,14 +26,18 @@ from typing import Any
 
 from adk_skills_agent.errors import ConfigError, StorageDamaged, StorageError
 from adk_skills_agent.sandbox import Secret
-from adk_skills_agent.scripts.stored_files import Content, StoredFile, verified
+from adk_skills_agent.scripts.stored_files import MAX_ENTRIES, Content, StoredFile, verified
 from adk_skills_agent.storage import ObjectStore, Sealer, open_objects
-from adk_skills_agent.storage.sealing import is_sealed
+from adk_skills_agent.storage.sealing import SEAL_BYTES, is_sealed
 
 _FORMAT = 1
 _SESSION = re.compile(r"[0-9a-f]{32}")
 _NUMBER = re.compile(r"[0-9]{12}")
-_MOST_ENTRY_BYTES = 256 << 20
+_MOST_ENTRY_BYTES = 64 << 20
+_MOST_VALUES = 8 * MAX_ENTRIES
+"""An empty list takes 20 times as much memory as in JSON; an entry has six values for each file."""
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_MOST_LIFE_BYTES = 1_024
 _BEATS = 3
 """Signs of life in the time after which a claim is over."""
 
@@ -69,7 +73,7 @@ class Entry:
     content: Content | None = None  # the files, when this entry lists them
 
     def to_bytes(self) -> bytes:
-        """For the store."""
+        """For the store. Raises ``StorageError`` when it is larger than any that is read."""
         value: dict[str, object] = {
             "format": _FORMAT,
             "id": self.id,
@@ -84,7 +88,10 @@ class Entry:
         }
         if self.content is not None:
             value["content"] = self.content.to_json()
-        return zlib.compress(json.dumps(value).encode(), 1)
+        text = json.dumps(value).encode()
+        if len(text) > _MOST_ENTRY_BYTES:
+            raise StorageError("The names of the session's files are too long together for its entry in the store.")
+        return zlib.compress(text, 1)
 
     @classmethod
     def from_bytes(cls, number: int, data: bytes) -> Entry:
@@ -99,6 +106,9 @@ class Entry:
             raise ValueError("it is damaged") from None
         if unpack.unconsumed_tail or not unpack.eof:
             raise ValueError("it is damaged, or larger than any that is written")
+        marks = _TEXT.sub(b"", text)
+        if sum(map(marks.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+            raise ValueError("it has more values than any that is written")
         value: Any = json.loads(text)
         if isinstance(value, dict) and isinstance(value.get("format"), int) and value["format"] != _FORMAT:
             raise StorageError(
@@ -250,7 +260,7 @@ class SessionLog:
     def entry(self, number: int) -> Entry | None:
         """An entry; None when there is none."""
         name = self._entry_name(number)
-        data = self._objects.read(name)
+        data = self._objects.read(name, _MOST_ENTRY_BYTES)
         if data is None:
             return None
         try:
@@ -271,7 +281,8 @@ class SessionLog:
     def blob(self, file: StoredFile) -> bytes:
         """The bytes of a file, verified."""
         name = self._blob_name(file.blob)
-        data = self._objects.read(name)
+        # A store may have no range of an object of no bytes.
+        data = self._objects.read(name, file.size + SEAL_BYTES) if file.size or self.store.sealer else b""
         sealer = self.store.sealer
         opened = self._opened(name, data) if data is not None else None
         return verified(opened, file, sealer.name_of if sealer is not None else None)
@@ -282,7 +293,7 @@ class SessionLog:
 
     def life(self, number: int) -> bytes | None:
         """What the holder of a claim wrote last as a sign of life; only whether it changes means something."""
-        return self._objects.read(f"{self.name}/alive/{number:012d}")
+        return self._objects.read(f"{self.name}/alive/{number:012d}", _MOST_LIFE_BYTES)
 
     def last_saved(self, numbers: Sequence[int], problems: list[str]) -> Entry | None:
         """The newest entry that can be read and lists the files; what is damaged is added to ``problems``."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -18,12 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from adk_skills_agent.errors import ConfigError, StorageError
+from adk_skills_agent.errors import ConfigError, StorageDamaged, StorageError
 from adk_skills_agent.installation import install_hint
-from adk_skills_agent.platforms import O_CLOEXEC
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
 
 _T = TypeVar("_T")
 _ASIDE = ".aside-"
+MOST_BYTES = 1 << 30
+"""Of one object; a store holds what whoever can write to it put there (row 169)."""
 ASIDE_SECONDS = 3_600.0
 """What a process left aside is surely nobody's after so long."""
 _AT_ONCE = 8
@@ -41,8 +44,12 @@ class ObjectStore(ABC):
     shown: str = ""  # how the store is called in sentences for the owner; never with credentials
 
     @abstractmethod
-    def read(self, name: str) -> bytes | None:
-        """The object; None when there is none. Raises ``StorageError`` when the store does not answer, or refuses."""
+    def read(self, name: str, most: int = MOST_BYTES) -> bytes | None:
+        """The object; None when there is none.
+
+        Raises ``StorageDamaged`` when it is larger than ``most`` bytes, or ``StorageError`` when the store does not
+        answer, or refuses.
+        """
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
@@ -117,6 +124,13 @@ def _each(do: Callable[[Any], _T], items: Sequence[Any]) -> list[_T]:
         return list(pool.map(do, items))
 
 
+def within(data: bytes, most: int, name: str, shown: str) -> bytes:
+    """The bytes of an object. Raises ``StorageDamaged`` when there are more than ``most``."""
+    if len(data) > most:
+        raise StorageDamaged(f"{shown}: {name} is larger than any that is written.")
+    return data
+
+
 def open_objects(url: str | os.PathLike[str], **options: Any) -> ObjectStore:
     """The store at a URL.
 
@@ -144,14 +158,20 @@ class FolderObjects(ObjectStore):
         self._folder = folder.expanduser().absolute()
         self.shown = str(self._folder)
 
-    def read(self, name: str) -> bytes | None:
-        """See :meth:`ObjectStore.read`."""
+    def read(self, name: str, most: int = MOST_BYTES) -> bytes | None:
+        """See :meth:`ObjectStore.read`: a regular file, no link, no pipe that nobody writes to."""
         try:
-            return (self._folder / name).read_bytes()
+            descriptor = os.open(self._folder / name, os.O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
+                info = os.fstat(descriptor)
+                if stat.S_ISREG(info.st_mode) and info.st_size <= most:
+                    return within(file.read(info.st_size + 1), most, name, self.shown)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise self._failed("read", error) from error
+            if error.errno != errno.ELOOP:
+                raise self._failed("read", error) from error
+        raise StorageDamaged(f"{self.shown}: {name} is no file, or larger than any that is written.")
 
     def write(self, name: str, data: bytes) -> None:
         """See :meth:`ObjectStore.write`: aside, flushed, renamed."""
@@ -174,7 +194,9 @@ class FolderObjects(ObjectStore):
             try:
                 target.hardlink_to(aside)
             except FileExistsError:
-                return self.read(name) == data
+                with contextlib.suppress(StorageDamaged):  # another's, and larger
+                    return self.read(name, len(data)) == data
+                return False
             except OSError as error:
                 if error.errno not in _NO_HARD_LINKS:
                     raise
@@ -295,13 +317,14 @@ class FsspecObjects(ObjectStore):
         self._root = root.rstrip("/")
         self._in_memory = url.startswith("memory://")
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, most: int = MOST_BYTES) -> bytes | None:
         """See :meth:`ObjectStore.read`."""
-        return self._tried("read", lambda: self._read(name))
+        data = self._tried("read", lambda: self._read(name, most))
+        return None if data is None else within(data, most, name, self.shown)
 
-    def _read(self, name: str) -> bytes | None:
+    def _read(self, name: str, most: int) -> bytes | None:
         try:
-            data = self._fs.cat_file(self._path(name))
+            data = self._fs.cat_file(self._path(name), start=0, end=most + 1)
         except FileNotFoundError:
             return None
         return bytes(data)
@@ -316,13 +339,13 @@ class FsspecObjects(ObjectStore):
         if self._in_memory:
             with _MEMORY:
                 if self._fs.exists(path):
-                    return self._read(name) == data
+                    return self._read(name, len(data)) == data
                 self._fs.pipe_file(path, data)
                 return True
         try:
             self._fs.pipe_file(path, data, mode="create")
         except Exception as error:  # each file system has its own for "there is one already", and for a lost answer
-            there = self.read(name)
+            there = self._tried("read", lambda: self._read(name, len(data)))
             if there is None:
                 raise self._failed("written", error) from error
             return there == data

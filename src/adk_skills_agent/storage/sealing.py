@@ -20,6 +20,8 @@ _MAGIC = b"adk-sealed-1\0"
 _ID_BYTES = 8
 _NONCE_BYTES = 12
 _KEY_BYTES = 32
+SEAL_BYTES = len(_MAGIC) + _ID_BYTES + _NONCE_BYTES + 16
+"""What sealing adds to an object: the last 16 are the tag."""
 EXTRA = "encrypt"
 
 

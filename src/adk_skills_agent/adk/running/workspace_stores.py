@@ -16,7 +16,7 @@ from adk_skills_agent.adk.events.events import WorkspaceStored, origin_of
 from adk_skills_agent.errors import ConfigError, StorageError
 from adk_skills_agent.scripts.stored_workspace import SessionStore, StoreReport
 from adk_skills_agent.scripts.workspace_store import Owner, WorkspaceStore, workspace_store_of
-from adk_skills_agent.storage import ObjectStore
+from adk_skills_agent.storage import MOST_BYTES, ObjectStore, within
 
 if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
@@ -119,9 +119,10 @@ class ArtifactObjects(ObjectStore):
         self._indexed: set[str] = set()
         self.shown = type(service).__name__
 
-    def read(self, name: str) -> bytes | None:
-        """See :meth:`ObjectStore.read`."""
-        return self._done("read", self._load(name))
+    def read(self, name: str, most: int = MOST_BYTES) -> bytes | None:
+        """See :meth:`ObjectStore.read`; google-adk's services read an artifact whole."""
+        data = self._done("read", self._load(name))
+        return None if data is None else within(data, most, name, self.shown)
 
     async def _load(self, name: str) -> bytes | None:
         scope, filename = _scope(name)
