@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.container import ContainerSandbox
-from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
 from adk_skills_agent.sandbox.sessions.session import SessionRequest
 from adk_skills_agent.sandbox.sessions.sessions import SessionLimits, Sessions
 
@@ -42,6 +44,43 @@ LIMITS = {
     "memory": "import resource; resource.prlimit(1, resource.RLIMIT_DATA, (1, 1))",
     "time": "import resource; resource.prlimit(1, resource.RLIMIT_CPU, (1, 1))",
 }
+
+
+LEAVES = """
+import os, socket, time
+kept = "kept"
+if os.fork() == 0:
+    os.setsid()
+    for number in range(3):
+        os.dup2(os.open("/dev/null", os.O_RDWR), number)
+    time.sleep(0.5)
+    while os.fork() == 0:
+        held = [{takes} for _ in range(50)]
+    time.sleep(60)
+    os._exit(0)
+"""
+TAKES = {"terminals": "os.openpty()", "sockets": "socket.socketpair()"}
+
+
+async def test_row_170_a_command_with_too_many_terminals_is_ended(sandbox: ContainerSandbox) -> None:
+    code = "import os, time\nheld = [os.openpty() for _ in range(100)]\ntime.sleep(30)"
+    result = await sandbox.run(ExecutionRequest(("python3", "-c", code), POLICY))
+    assert (result.status, result.timed_out) == (Status.ERROR, False)
+    assert "more terminals than are allowed" in str(result.notes)
+
+
+@pytest.mark.parametrize("what", TAKES)
+async def test_row_170_what_is_taken_between_two_executions_ends_the_session(
+    sandbox: ContainerSandbox, what: str
+) -> None:
+    """Seen: 2.6 GB of sockets and all terminals of the machine, for as long as the session lasted."""
+    sessions = Sessions(sandbox.session_host())
+    first = await sessions.execute("a", SessionRequest(LEAVES.format(takes=TAKES[what]), POLICY))
+    assert first.status == "ok", first
+    await asyncio.sleep(10)
+    after = await sessions.execute("a", SessionRequest("'kept' in globals()", POLICY))
+    assert (after.stdout, after.session_reset) == (b"False\n", True), after
+    await sessions.close()
 
 
 async def test_row_68_no_signal_of_its_code_reaches_it(sandbox: ContainerSandbox) -> None:

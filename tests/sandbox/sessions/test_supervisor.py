@@ -204,6 +204,17 @@ def test_row_160_sockets_beyond_their_bound_end_what_runs(box: DirectBox) -> Non
     assert "sockets" in done["lost"]
 
 
+def test_row_170_terminals_beyond_their_bound_end_what_runs(box: DirectBox) -> None:
+    """Seen: one container took all 3,071 terminals that the machine does not reserve."""
+    terminals = len(os.listdir("/dev/pts"))  # others of this machine, and the place they come from
+    box.hello(terminals=terminals)
+    held = "import os, time\nheld = [os.openpty() for _ in range(8)]\ntime.sleep(30)"
+    done = box.run(held, deadline_ms=20_000)
+    assert done["terminals"] == terminals
+    assert "terminals" in done["lost"]
+    assert box.run("1")["lost"] is None
+
+
 def test_a_batch_finishes_what_runs_before_it_heeds_the_end(box: DirectBox) -> None:
     box.send("hello", proto=frames.PROTOCOL, batch=True)
     box.send("exec", id=1, kind="argv", argv=["sh", "-c", "sleep 0.2; echo all"], env=ENVIRONMENT, files=ALL)

@@ -17,6 +17,7 @@ from adk_skills_agent.sandbox.supervisor import frames
 
 NOBODY = 65534
 _MOST_SOCKETS = 1_024
+_MOST_TERMINALS = 64  # as on this machine; an engine's mount has no bound but the machine's 3,072
 _SUPERVISOR_PROCESSES = 1
 _SUPERVISOR_MEMORY_BYTES = 32 << 20
 _LEAST_FILES = 64
@@ -172,6 +173,7 @@ class Plan:
             "inodes": {} if policy.workspace_inodes is None else dict.fromkeys(places, policy.workspace_inodes),
             # As much as 200 KiB in each is charged to no control group. With a network it may be the host's.
             "sockets": None if policy.network.mode == "host" or policy.memory_bytes is None else _MOST_SOCKETS,
+            "terminals": _MOST_TERMINALS,
             "alone": True,
             # The engine's own filter leaves more open than a script needs: ptrace, io_uring, netlink, other tables.
             "filters": {arch: frames.base64(program(arch, NAMESPACES)) for arch in NUMBERS},

@@ -158,6 +158,8 @@ class Answer:
             ]
         if cause is Status.DISK_LIMIT and isinstance(done.get("disk"), str):
             return [f"Stopped: more than {policy.workspace_inodes or 0:,} files in {done['disk'][:100]}."]
+        if cause is None and (terminals := self.number("terminals")):
+            return [f"Stopped: it opened more terminals than are allowed, {terminals:.0f}."]
         return []
 
     def take(self, frame: frames.Frame) -> bool:

@@ -447,11 +447,13 @@ class Watch:
 
     ``inodes`` are the most files and folders of some file systems; a tmpfs does not limit them everywhere. ``sockets``
     are the most of the sandbox's network, those that nobody accepted among them; None where it has none of its own.
+    ``terminals`` are the most that it may open; None where they are not its own.
     """
 
     def __init__(self) -> None:
         self.inodes: dict[str, int] = {}
         self.sockets: int | None = None
+        self.terminals: int | None = None
         self._oom_before = 0
         self._cpu_before: int | None = None
         self._reaped_before = 0.0
@@ -473,6 +475,13 @@ class Watch:
         """Whether there are very many sockets: what nobody accepts or reads is charged to no group (rows 136, 160)."""
         return self.sockets is not None and (_counted(_SOCKETS) or 0) > self.sockets
 
+    def has_many_terminals(self) -> bool:
+        """Whether there are so many that other sandboxes on the machine may get none (rows 137, 170)."""
+        try:
+            return self.terminals is not None and len(os.listdir("/dev/pts")) - 1 > self.terminals
+        except OSError:
+            return False
+
     def cpu_ms(self) -> float | None:
         """What everything in the sandbox has used since then, where it has a group of its own that tells."""
         now = _counted(_CPU_MICROSECONDS)
@@ -482,6 +491,10 @@ class Watch:
         """What the processes that ended since then have used, where no group of its own tells: time and peak."""
         seconds, most = _reaped()
         return {"cpu_ms": round((seconds - self._reaped_before) * 1000, 3), "rss": most}
+
+    def is_wanted(self) -> bool:
+        """Whether there is a limit that is looked at."""
+        return bool(self.inodes or self.sockets or self.terminals)
 
     def is_due(self) -> bool:
         """Whether it is time to look at the limits again; once in each interval."""

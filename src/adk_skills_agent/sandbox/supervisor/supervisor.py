@@ -45,6 +45,7 @@ _LOOK_MILLISECONDS = 50
 _DRAIN_SECONDS = 0.5
 _OWN_SECONDS = 2.0  # what a kernel does itself before and after its code may take so long beyond the deadline, each
 _AGAIN_SECONDS = 0.01
+_IDLE_SECONDS = 1.0  # between two executions of a session
 _GONE_SECONDS = 0.05  # a process that has closed its pipes may take so long to be gone
 _LAST_SECONDS = 0.1  # a process without its socket is about to end
 _CANNOT_START = "its supervisor could not start code any more"
@@ -98,13 +99,19 @@ class Supervisor:
     def _timeout(self) -> float | None:
         run = self._running
         times = [] if run is None else run.times()
-        if run is not None and (self._watch.inodes or self._watch.sockets or self._alone):
+        if run is not None and (self._watch.is_wanted() or self._alone):
             times.append(time.monotonic() + INTERVAL_SECONDS)
+        elif run is None and self._kernel is not None and self._alone:
+            times.append(time.monotonic() + _IDLE_SECONDS)
         return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
 
     def _look_at_clock(self) -> None:
         run = self._running
         if run is None:
+            # What code of a session left running goes on between two executions (row 170).
+            is_due = self._kernel is not None and self._alone and self._watch.is_due()
+            if is_due and (self._watch.has_hidden_memory() or self._watch.has_many_terminals()):
+                self._end(0)
             return
         now = time.monotonic()
         if self._watch.is_due():
@@ -118,6 +125,9 @@ class Supervisor:
             if "oom" not in run.done and self._watch.has_hidden_memory():
                 run.done["oom"] = True
                 self._kill(run, "its sockets held memory that its container does not count")
+            if "terminals" not in run.done and self._watch.has_many_terminals():
+                run.done["terminals"] = self._watch.terminals
+                self._kill(run, "it opened too many terminals")
         if run.drain_until is not None:
             if now >= run.drain_until or not self._pipes.of(run.id):
                 self._finish(run)
@@ -209,6 +219,7 @@ class Supervisor:
         self._batch = frames.flag(frame, "batch")
         self._watch.inodes = frame.get("inodes") or self._watch.inodes
         self._watch.sockets = frame.get("sockets") or self._watch.sockets
+        self._watch.terminals = frame.get("terminals") or self._watch.terminals
         limits = dict(frame.get("limits") or {})
         if self._batch:  # the answer is a file, which may be larger than any that a command may write
             self._file_bytes = limits.pop("FSIZE", None)
