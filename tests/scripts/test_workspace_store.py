@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import time
@@ -460,6 +461,34 @@ def test_row_169_a_small_entry_of_very_many_values_is_refused() -> None:
     assert Entry.from_bytes(1, entry.to_bytes()).content == entry.content
 
 
+TAMPERED = {
+    "fact": lambda value: value["content"].update(facts={"uploads": "{"}),
+    "time": lambda value: value["content"]["files"]["work/a"].__setitem__(3, 10**30),
+    "text": lambda value: value["content"]["folders"].append("work/\ud800"),
+    "name": lambda value: value["content"]["folders"].append("work/" + "n" * 256),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+async def test_row_171_an_entry_with_impossible_values_is_damaged(tmp_path: Path, what: str) -> None:
+    """Seen: JSONDecodeError, OverflowError and UnicodeEncodeError came out of the tool, which ends the turn."""
+    store = WorkspaceStore(tmp_path / "store", lease_seconds=0.5, wait_seconds=5)
+    await Server(store).write(a="first")
+    newest = max((tmp_path / "store" / session_name(KEY) / "log").iterdir())
+    value = json.loads(zlib.decompress(newest.read_bytes()))
+    TAMPERED[what](value)
+    newest.write_bytes(zlib.compress(json.dumps(value).encode()))
+    two = Server(store)
+    assert await two.files(writes=True) == {}
+    assert "damaged" in two.notes[0]
+
+
+def test_row_171_what_an_entry_says_of_a_call_is_short() -> None:
+    """Seen: a note of 30 MB for the model."""
+    entry = new_entry("", 0, "claim", 0, "x" * 1_000_000, Owner())
+    assert len(Entry.from_bytes(1, entry.to_bytes()).call) == 200
+
+
 def test_row_169_an_entry_that_nobody_would_read_is_not_written() -> None:
     names = {f"work/{number}{'x' * 4_000}": StoredFile(f"{'0' * 64}.1", 1, False, 0) for number in range(20_000)}
     with pytest.raises(StorageError, match="too long together"):
@@ -467,8 +496,6 @@ def test_row_169_an_entry_that_nobody_would_read_is_not_written() -> None:
 
 
 def test_nothing_in_an_entry_leads_out_of_the_folders() -> None:
-    import json
-
     blob = f"{'0' * 64}.1"
     good = new_entry("", 0, "saved", 0, "", Owner()).to_bytes()
     assert Entry.from_bytes(1, good).kind == "saved"

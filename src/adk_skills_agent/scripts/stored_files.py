@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -20,7 +21,10 @@ from adk_skills_agent.sandbox import HOME_DIR, MAX_DEPTH
 
 _UNSETTLED_NS = 20_000_000
 """A file that changed so short a time before it was looked at may change again without a new time: two ticks."""
+_TIMES = range(-1 << 63, 1 << 63)
+"""A file's time of change as the system takes it, in nanoseconds."""
 _ROOTS = ("work", "tmp", "skills")
+_MOST_NAME_BYTES = 255
 MAX_ENTRIES = 100_000
 """Files and folders of one session."""
 
@@ -71,9 +75,11 @@ class Content:
             _check_path(path)
         found: dict[str, StoredFile] = {}
         for path, (blob, size, executable, modified_ns) in files.items():
-            if not _is_blob(blob) or not isinstance(size, int) or size < 0 or not isinstance(modified_ns, int):
+            if not _is_blob(blob) or not isinstance(size, int) or size < 0 or modified_ns not in _TIMES:
                 raise ValueError(f"{path!r} is not described as a file")
             found[path] = StoredFile(blob, size, bool(executable), modified_ns)
+        for fact in facts.values():
+            json.loads(fact)
         return cls(found, frozenset(folders), {str(name): str(fact) for name, fact in facts.items()})
 
 
@@ -83,6 +89,8 @@ def _check_path(path: object) -> None:
         raise ValueError(f"{str(path)[:80]!r} is no path of a session")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise ValueError(f"{str(path)[:80]!r} leaves the session's folders")
+    if any(len(os.fsencode(part)) > _MOST_NAME_BYTES for part in parts):
+        raise ValueError(f"{str(path)[:80]!r} is no path of a session: a name in it is too long")
 
 
 def _is_blob(name: object) -> bool:

@@ -38,6 +38,8 @@ _MOST_VALUES = 8 * MAX_ENTRIES
 """An empty list takes 20 times as much memory as in JSON; an entry has six values for each file."""
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _MOST_LIFE_BYTES = 1_024
+_MOST_CALL_CHARS = 200
+"""It is told to the model of the next server."""
 _BEATS = 3
 """Signs of life in the time after which a claim is over."""
 
@@ -125,7 +127,7 @@ class Entry:
                 str(value["holder"]),
                 int(value["base"]),
                 float(value["saved"]),
-                str(value["call"]),
+                str(value["call"])[:_MOST_CALL_CHARS],
                 Owner(app, user, session),
                 float(value["lease"]),
                 Content.from_json(content) if content is not None else None,

@@ -48,6 +48,7 @@ MAX_UPLOAD_BYTES = 64 << 20
 """Of one file, where the policy allows no less."""
 _MAX_NAME_CHARS = 100
 _MAX_NAME_BYTES = 200
+_MOST_CHARS = 600  # of a name and a problem together, from a store that anybody may write to
 _TOLD = 20  # names in the system instruction
 _SESSIONS = 256  # remembered, as many as there are workspaces; a forgotten one finds its files in the folder
 _INVOCATIONS = 64
@@ -205,7 +206,8 @@ def _from_json(fact: object) -> dict[str, Upload]:
     for key, value in fact.items() if isinstance(fact, dict) else ():
         with contextlib.suppress(TypeError, ValueError):
             path, size, problem, digest = value
-            found[str(key)] = Upload(str(path), int(size), str(problem), bytes.fromhex(digest))
+            if len(path) + len(problem) <= _MOST_CHARS:
+                found[str(key)] = Upload(str(path), int(size), str(problem), bytes.fromhex(digest))
     return found
 
 
