@@ -454,6 +454,8 @@ logger = logging.getLogger(__name__)
 
 _MARK = "skill_approval"
 """The key of our part of a confirmation's payload; a confirmation without it asked something else."""
+_CONFIRMATION = "adk_request_confirmation"
+"""The call that puts google-adk's question. Its name for it is in a private module."""
 _SHOWN_DIGEST = 12
 _REFUSED = "The user refused this call. Do not try it again; go on without it, or ask what to do instead."
 _NAMED_TOOLS = 20
@@ -644,11 +646,14 @@ class _Question:
             return None
         if asked is None or asked[0] != self.version or not set(self._missing) <= set(asked[1]):
             # google-adk puts no second question for one call, so the model has to make a new one.
-            self._tell_decision("revoked", "change", reason="the skill changed after the question was asked")
+            if asked is None:
+                self._tell_decision("revoked", "change", reason="another question than this call's was answered")
+                why = "The user answered another question than that of this call"
+            else:
+                self._tell_decision("revoked", "change", reason="the skill changed after the question was asked")
+                why = f"Skill '{self._skill.name[:60]}' changed since the user was asked"
             return refusal(
-                ErrorCode.APPROVAL_REQUIRED,
-                f"Skill '{self._skill.name[:60]}' changed since the user was asked, so the answer does not count. "
-                "Call the tool again to ask anew.",
+                ErrorCode.APPROVAL_REQUIRED, f"{why}, so the answer does not count. Call the tool again to ask anew."
             )
         kept = await self._keep(self._how_long(answer.payload))
         if self._decision.action == "activate":
@@ -744,11 +749,13 @@ def _asked(tool_context: ToolContext) -> tuple[str, tuple[str, ...]] | None:
 
 
 def own_question(tool_context: ToolContext, mark: str) -> Mapping[str, Any] | None:
-    """The question of this very call, from the session's events; None if it asked nothing.
+    """The question of this very call, from the session's events; None if it asked nothing, or another one was answered.
 
     What the answer says the question was is not believed. ``mark`` is the key of the question's payload that says whose
     it is.
     """
+    if tool_context.tool_confirmation is not None and not _answers_google_adk(tool_context):
+        return None
     for event in reversed(tool_context.session.events):
         requested = event.actions.requested_tool_confirmations.get(tool_context.function_call_id or "")
         if requested is None:
@@ -757,6 +764,30 @@ def own_question(tool_context: ToolContext, mark: str) -> Mapping[str, Any] | No
         if isinstance(ours, Mapping):
             return ours
     return None
+
+
+def _answers_google_adk(tool_context: ToolContext) -> bool:
+    """Whether the user answered google-adk's question about this call, and none that the model wrote (row 172).
+
+    google-adk takes an answer to any call of that name. Its own calls are marked as waiting for their answer; a model's
+    are not, because there is no tool of that name.
+    """
+    events = tool_context.session.events
+    last = next((event for event in reversed(events) if event.author == "user"), None)
+    answered = {one.id for one in last.get_function_responses() if one.name == _CONFIRMATION} if last else set()
+    is_own = [
+        call.id in (event.long_running_tool_ids or ())
+        for event in events
+        for call in event.get_function_calls()
+        if call.name == _CONFIRMATION and call.id in answered and _call_of(call.args) == tool_context.function_call_id
+    ]
+    return bool(is_own) and all(is_own)
+
+
+def _call_of(question: Mapping[str, Any] | None) -> object:
+    """The id of the call that a question of google-adk is about."""
+    call = (question or {}).get("originalFunctionCall")
+    return call.get("id") if isinstance(call, Mapping) else None
 
 
 def refusal(code: ErrorCode, sentence: str) -> dict[str, Any]:
