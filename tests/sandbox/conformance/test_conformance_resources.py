@@ -611,7 +611,7 @@ time.sleep(5)
 
 @pytest.mark.local("a container has its own count")
 @pytest.mark.level("landlock")
-async def test_row_180_timers_are_few(box):
+async def test_row_173_timers_are_few(box):
     """Seen: a run took every one of the 96,365 that its user may have, who is the agent's where that is no root."""
     code = """
 import ctypes
