@@ -67,6 +67,11 @@ def test_folders_archives_and_bare_repositories_are_told_apart(tmp_path: Path):
         ("a/b/../../etc@main", "leaves the source"),
         ("pypi:../x", "names no package"),
         ("mcp:", "names no server"),
+        ("https://[::1", "Correct the address"),
+        ("https://h.example:99999", "Correct the address"),
+        ("git+https://h.example:port/r.git", "Correct the address"),
+        ("mcp:https://[bad/mcp", "Correct the address"),
+        ("mcp:python 'server.py", "Correct the address"),
         ("a/b\n", None),
     ],
 )

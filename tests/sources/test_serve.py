@@ -344,6 +344,8 @@ def index_of(folder: Path) -> Path:
         (lambda index: index.update({"$schema": "https://schemas.agentskills.io/discovery/9/schema.json"}), "schema"),
         (lambda index: index["skills"][0].update(name="../x"), "usable name"),
         (lambda index: index["skills"][0].update(url="file:///etc/passwd"), "no web address"),
+        (lambda index: index["skills"][0].update(url="https://[bad/x"), "address that cannot be used"),
+        (lambda index: index["skills"][0].update(url="https://h.example:99999/x"), "cannot be fetched"),
         (lambda index: index.pop("skills"), "no index"),
     ],
 )
@@ -360,11 +362,17 @@ def test_an_index_that_is_wrong_is_refused(served: Path, tmp_path: Path, run: Ru
 def test_an_index_of_version_one_lists_files(served: Path, tmp_path: Path):
     public = tmp_path / "public/.well-known/skills"
     shutil.copytree(served / "pdf", public / "pdf")
-    files = ["SKILL.md", "scripts/count.py", "assets/a b.bin"]
+    (public / "pdf/assets/c#1?.md").write_text("a name with what has a meaning in a URL")
+    files = ["SKILL.md", "scripts/count.py", "assets/a b.bin", "assets/c#1?.md"]
     (public / "index.json").write_text(json.dumps({"skills": [{"name": "pdf", "description": "x", "files": files}]}))
     with site_at(tmp_path / "public") as url:
         (pdf,) = fetch_skills(read_origin(url))
-    assert pdf.tree.digests == read_tree(served / "pdf", "x").digests
+    assert pdf.tree.digests == read_tree(public / "pdf", "x").digests
+
+
+def test_a_redirect_to_no_address_is_one_sentence(tmp_path: Path):
+    with site_at(tmp_path, redirect="http://[bad") as url, pytest.raises(SourceError, match="cannot be fetched"):
+        fetch_skills(read_origin(url), everything=True)
 
 
 def test_a_server_does_not_lead_into_a_private_network_unasked(served: Path, tmp_path: Path, run: Run):

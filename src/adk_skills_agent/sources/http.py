@@ -70,7 +70,7 @@ class WebClient:
                         raise SourceError(f"{_plain(url)} takes too long to send its answer.")
                     parts.append(part)
                 return b"".join(parts)
-        except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:  # ValueError: an address that is none
             hint = ""
             if "CERTIFICATE" in str(error):
                 hint = " For a company's own authority set SSL_CERT_FILE."
@@ -113,7 +113,10 @@ def authority(url: str) -> tuple[str, int | None]:
 
 
 def _plain(url: str) -> str:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return repr(url[:300])
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:300]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -67,7 +68,14 @@ def read_origin(text: str, *, ref: str | None = None, base: Path | None = None, 
     given = text.strip()
     if not given or any(ord(char) < 32 or ord(char) == 127 for char in given):
         raise ConfigError(f"{text!r} is no source. Write owner/repo, a git URL, a folder, an archive or https://host.")
-    origin = _read(given, base or Path.cwd(), missing_ok=missing_ok)
+    try:
+        origin = _read(given, base or Path.cwd(), missing_ok=missing_ok)
+        if "://" in origin.location:
+            _ = urlsplit(origin.location).port
+        if origin.kind is OriginKind.MCP:
+            shlex.split(origin.location)
+    except ValueError as error:
+        raise ConfigError(f"{given[:200]!r} is no source: {error}. Correct the address.") from error
     if ref is not None:
         if origin.kind not in {OriginKind.GIT, OriginKind.PACKAGE}:
             instead = f", or name its repository: {url}" if (url := repository_of(origin)) else ""

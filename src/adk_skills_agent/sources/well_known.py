@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.sources.archives import MAX_PACKED_BYTES, pack_tar, read_archive, skills_of
@@ -61,7 +61,10 @@ def _entries(data: bytes, place: str) -> list[PublishedSkill]:
     schema = index.get("$schema")
     if schema is not None and schema != SCHEMA:
         raise SourceError(f"{place} has the schema {str(schema)[:120]!r}, which is not known here. Update adk-skills.")
-    return [_entry(one, place, schema is None) for one in listed]
+    try:
+        return [_entry(one, place, schema is None) for one in listed]
+    except ValueError as error:
+        raise SourceError(f"{place} has an address that cannot be used: {error}. Tell its author.") from error
 
 
 def _entry(one: Any, place: str, is_first: bool) -> PublishedSkill:
@@ -73,7 +76,7 @@ def _entry(one: Any, place: str, is_first: bool) -> PublishedSkill:
         if not isinstance(files, list) or not all(isinstance(file, str) for file in files) or len(files) > MAX_FILES:
             raise SourceError(f"{place}: the skill {name!r} has no list of files.")
         check_paths(files, f"{place}, skill {name!r},")
-        return PublishedSkill(name, description, urljoin(place, f"{name}/"), "files", "", tuple(files))
+        return PublishedSkill(name, description, urljoin(place, f"{quote(name)}/"), "files", "", tuple(files))
     url, kind, digest = one.get("url"), one.get("type"), one.get("digest")
     if kind not in {"skill-md", "archive"} or not isinstance(url, str):
         raise SourceError(f"{place}: the skill {name!r} is of the type {str(kind)[:40]!r}, which is not known here.")
@@ -89,7 +92,7 @@ def fetch_published(client: WebClient, skill: PublishedSkill) -> SkillTree:
     """
     what = f"The skill {skill.name!r} of {urlsplit(skill.url).netloc}"
     if skill.kind == "files":
-        sent = {path: client.get(urljoin(skill.url, path), MAX_FILE_BYTES) for path in skill.files}
+        sent = {path: client.get(urljoin(skill.url, quote(path)), MAX_FILE_BYTES) for path in skill.files}
         return tree_of({path: TreeFile(data) for path, data in sent.items()}, what)
     data = client.get(skill.url, MAX_PACKED_BYTES)
     found = "sha256:" + hashlib.sha256(data).hexdigest()
