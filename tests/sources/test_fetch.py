@@ -60,8 +60,46 @@ def test_a_plugin_stands_for_its_skills_here_and_elsewhere(market: Repository):
     (deploy,) = fetch_skills(read_origin(market.url), ["ops"])
     assert deploy.origin.location.endswith("other/bare.git")
     assert deploy.origin.ref == "main"
-    with pytest.raises(SourceError, match="no skill 'npm-one'"):
+    with pytest.raises(SourceError, match="no skill 'npm-one'.*at 'npm', which skills are not fetched from"):
         names(market, "npm-one")
+
+
+def test_a_plugin_has_the_skills_that_an_authoritative_entry_lists(repository: Repository):
+    """As the marketplace of anthropics/skills: several plugins share one folder."""
+    plugins = [
+        {"name": "documents", "source": "./", "strict": False, "skills": ["./skills/word", "./skills/excel"]},
+        {"name": "art", "source": "./", "strict": False, "skills": "./skills/paint/"},
+        {"name": "bare", "source": "./", "strict": False, "skills": []},
+        {"name": "out", "source": "./", "strict": False, "skills": ["../word"]},
+        {"name": "whole", "source": "./", "skills": ["./skills/word"]},
+    ]
+    repository.write(
+        {
+            ".claude-plugin/marketplace.json": json.dumps({"plugins": plugins}),
+            **{f"skills/{name}/SKILL.md": skill_text(name) for name in ("word", "excel", "paint")},
+        }
+    )
+    assert names(repository, "documents") == ["excel", "word"]
+    assert names(repository, "art") == ["paint"]
+    assert {"excel", "paint", "word"} <= set(names(repository, "whole"))
+    with pytest.raises(SourceError, match="'bare' .* has no skills"):
+        names(repository, "bare")
+    with pytest.raises(SourceError, match="'out' is outside the source"):
+        names(repository, "out")
+
+
+def test_what_all_leaves_out_is_told_and_nothing_is_no_success(repository: Repository, run: Run, tmp_path: Path):
+    plugins = [{"name": "ops", "source": {"source": "url", "url": repository.url}}]
+    only = Repository(tmp_path / "only")
+    only.write({"marketplace.json": json.dumps({"plugins": plugins})})
+    done = run("add", only.url, "--all", "--yes")
+    assert done.returncode == 1
+    assert "not a part of all: ops" in done.stderr
+    assert "has no skill, so nothing was installed" in done.stderr
+    assert not (tmp_path / "project/adk-skills.lock").exists()
+    done = run("add", only.url, "--yes")
+    assert "Name those you want with --skill: ops." in done.stderr
+    assert run("add", only.url, "--skill", "ops", "--yes").returncode == 0
 
 
 def test_what_a_marketplace_cannot_give_is_said():

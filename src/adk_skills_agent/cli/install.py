@@ -113,6 +113,8 @@ def add_command(
             raise ConfigError(f"--bundle is for archives, and {safe(str(origin))} is none. Leave out --bundle.")
         chosen = fetch_skills(origin, names, everything=everything, allow_private=allow_private, signatures=signatures)
         origins = [origin]
+    if not chosen:
+        raise SourceError(f"{safe(str(origins[0]) if origins else source)} has no skill, so nothing was installed.")
     asked = [skill.name for skill in chosen]
     if any(skill.requires for skill in chosen):
         chosen = resolve_requirements(chosen, _finder(project, origins, allow_private, signatures))

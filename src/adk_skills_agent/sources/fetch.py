@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from adk_skills_agent.sources.http import WebClient
     from adk_skills_agent.sources.signatures import SignaturePolicy
     from adk_skills_agent.sources.well_known import PublishedSkill
+
+logger = logging.getLogger(__name__)
 
 MAX_CANDIDATES = 10_000
 MAX_HELD_BYTES = 1 << 30
@@ -372,20 +375,34 @@ def fetch_skills(
 def _chosen(origin: Origin, source: Opened, names: Sequence[str], everything: bool) -> tuple[list[str], list[Origin]]:
     every = source.skills.folders()
     market = read_marketplace(source.skills.other_file)
+    elsewhere = [plugin.name for plugin in market.plugins.values() if plugin.external is not None]
     if everything:
+        if elsewhere:
+            logger.warning(
+                "Plugins of %s that are in other places are not a part of all: %s. Take them with --skill NAME.",
+                origin,
+                _some(elsewhere),
+            )
         return every, []
     if names:
         return _named(origin, source, every, names, market)
     if len(every) == 1:
         return every, []
-    if not every and not market.plugins:
+    if not every:
+        if elsewhere:
+            raise SourceError(
+                f"{origin} has plugins in other places. Name those you want with --skill: {_some(elsewhere)}."
+            )
         raise SourceError(f"{origin} has no SKILL.md, so there is no skill in it.")
     listed = sorted(folder.rpartition("/")[2] or "." for folder in every)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     raise SourceError(
-        f"{origin} has {len(every)} skills. Name those you want with --skill, or take all with --all: "
-        f"{', '.join(listed[:_SHOWN])}{more}."
+        f"{origin} has {len(every)} skills. Name those you want with --skill, or take all with --all: {_some(listed)}."
     )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _named(
@@ -406,7 +423,10 @@ def _named(
             external.append(plugin.external)
         else:
             base = origin.subpath if origin.kind is OriginKind.GIT else ""
-            inside = [one for one in every if _is_below(one, "/".join(filter(None, (base, plugin.folder))))]
+            places = ["/".join(filter(None, (base, place))) for place in plugin.places()]
+            inside = [one for one in every if any(_is_below(one, place) for place in places)]
+            if not inside:
+                raise SourceError(f"The plugin {name!r} of {origin} has no skills.")
             found |= _names_of(source.skills.skill_files(inside))
     if missing:
         rest = [folder for folder in every if folder not in called]
@@ -415,6 +435,9 @@ def _named(
         missing -= set(found.values())
         if missing:
             first = wanted[min(missing)]
+            said = next((one for one in market.problems if f"the plugin {first[:80]!r}" in one), "")
+            if said:
+                raise SourceError(f"{origin} has no skill {first!r}: {said}")
             near = nearest(first, [*called.values(), *others.values(), *market.plugins])
             hint = f" Did you mean {', '.join(near)}?" if near else ""
             raise SourceError(f"{origin} has no skill {first!r}.{hint}")

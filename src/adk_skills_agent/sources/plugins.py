@@ -27,6 +27,11 @@ class Plugin:
     name: str
     folder: str = ""  # where it is in the same source; empty for its root
     external: Origin | None = None  # where it is instead
+    skills: tuple[str, ...] = ("",)  # the folders in it whose skills are the plugin's
+
+    def places(self) -> list[str]:
+        """Where its skills are in the source."""
+        return ["/".join(filter(None, (self.folder, one))) for one in self.skills]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,14 @@ def _plugin(one: Mapping[str, Any], base: str) -> Plugin | str:
     if not isinstance(name, str) or not name:
         return "an entry has no name."
     if isinstance(source, str):
-        return _inside(name, source if source.startswith(("./", "/")) or not base else f"{base}/{source}")
+        plugin = _inside(name, source if source.startswith(("./", "/")) or not base else f"{base}/{source}")
+        listed = one.get("skills")
+        if isinstance(plugin, str) or one.get("strict") is not False or listed is None:
+            return plugin
+        inside = [_inside(name, str(path)) for path in (listed if isinstance(listed, list) else [listed])]
+        folders = tuple(found.folder for found in inside if isinstance(found, Plugin))
+        outside = next((found for found in inside if isinstance(found, str)), "")
+        return outside or Plugin(name, plugin.folder, skills=folders)
     table = _mapping(source)
     kind = str(table.get("source") or table.get("type") or "")
     ref = str(table.get("sha") or table.get("ref") or "")
