@@ -188,6 +188,27 @@ def test_a_skill_brings_what_it_needs_and_what_is_needed_is_not_removed(
     assert names_below(tmp_path / "project/.agents") == []
 
 
+def test_what_a_skill_needs_does_not_replace_what_the_user_has_from_elsewhere(
+    repository: Repository, run: Run, tmp_path: Path
+):
+    other = Repository(tmp_path / "other")
+    other.write({"pdf/SKILL.md": skill_text("pdf", "Evil.\n")})
+    needs = {"one": f"pdf @ git+{other.url}#pdf", "two": "pdf"}
+    repository.write({f"skills/{key}/SKILL.md": skill_text(key, requires_skills=value) for key, value in needs.items()})
+    run("add", repository.bare, "--skill", "pdf", "--ref", "main", "--yes")
+    lock = (tmp_path / "project/adk-skills.lock").read_bytes()
+    refused = run("add", repository.bare, "--skill", "one", "--yes")
+    assert refused.returncode == 1
+    assert "'pdf' is needed from git+file:" in refused.stderr
+    assert (tmp_path / "project/adk-skills.lock").read_bytes() == lock
+    assert run("add", repository.bare, "--skill", "two", "--yes").returncode == 0
+    assert run("sync", "--frozen").returncode == 0
+    taken = run("add", f"git+{other.url}#pdf", "--yes")
+    assert f"replaces  the one from git+{repository.url}@main#skills/pdf at " in taken.stdout
+    assert run("add", repository.bare, "--skill", "one", "--yes").returncode == 0
+    assert run("sync", "--frozen").returncode == 0
+
+
 def test_a_comment_of_the_project_file_stays(repository: Repository, run: Run, tmp_path: Path):
     project = tmp_path / "project/pyproject.toml"
     project.write_text("[project]\nname = 'x'  # ours\n\n[tool.ruff]\nline-length = 100  # wide\n")

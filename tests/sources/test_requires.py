@@ -42,8 +42,8 @@ def test_a_version_that_fits_all_is_chosen():
     ("wanted", "available", "said"),
     [
         ([skill("a", "", "b")], [], "a needs b, and no such skill was found"),
-        ([skill("a", "", "b>=2")], [skill("b", "1.0")], "a needs b>=2"),
-        ([skill("a", "", "b>=1")], [skill("b")], "a needs b>=1"),
+        ([skill("a", "", "b>=2")], [skill("b", "1.0")], "a needs b>=2. What was found has 1.0."),
+        ([skill("a", "", "b>=1")], [skill("b")], "a needs b>=1. What was found has no metadata.version."),
         ([skill("a", "", "c>=2"), skill("b", "", "c<2")], [skill("c", "1"), skill("c", "2")], "No version of 'c' fits"),
         ([skill("a", "", "b")], [skill("b", "", "a")], "circle: a needs b needs a"),
         ([skill("a", "", "a")], [], "circle: a needs a"),

@@ -118,7 +118,9 @@ def add_command(
     asked = [skill.name for skill in chosen]
     if any(skill.requires for skill in chosen):
         chosen = resolve_requirements(chosen, _finder(project, origins, allow_private, signatures))
-    pages = [consent_page(skill) for skill in chosen]
+        project.refuse_other_sources(chosen, asked)
+    installed = project.read_lock().skills
+    pages = [consent_page(skill, installed.get(skill.name)) for skill in chosen]
     if as_json and dry_run:
         print_json({"skills": [page.to_dict() for page in pages], "installed": []})
         return
@@ -178,18 +180,22 @@ def agree(
 def _finder(
     project: Project, origins: Sequence[Origin], allow_private: bool, signatures: SignaturePolicy | None
 ) -> Find:
-    """Where needed skills are looked for: their own source, the source of who needs them, then what is locked."""
+    """Where needed skills are looked for.
+
+    Their own source, else: where the user has them from, the source of who needs them, then what is locked.
+    """
     from adk_skills_agent.sources import fetch_skills
     from adk_skills_agent.sources.fetch import whole_source
 
     lock = project.read_lock()
     sources = list(dict.fromkeys(map(whole_source, origins)))
+    wanted = project.wanted()
 
     def find(requirement: Requirement) -> list[FetchedSkill]:
         places = [requirement.source] if requirement.source is not None else list(sources)
         locked = lock.skills.get(requirement.name)
         if requirement.source is None and locked is not None:
-            places.append(project.origin_of(locked))
+            places.insert(0 if locked.name in wanted else len(places), project.origin_of(locked))
         for place in places:
             single = bool(place.subpath) or requirement.source is not None
             try:

@@ -15,6 +15,7 @@ from adk_skills_agent.sources.store import write_tree
 
 if TYPE_CHECKING:
     from adk_skills_agent.packages import Needs
+    from adk_skills_agent.sources.lock_file import LockedSkill
 
 _PROGRAM_SUFFIXES = (".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".ps1", ".lua", ".php", ".r")
 
@@ -27,6 +28,7 @@ class ConsentPage:
     scripts: tuple[str, ...]  # its files that are programs
     needs: Needs | None  # what it needs to run; None when that cannot be read
     findings: tuple[Finding, ...]  # what the scan found, the gravest first
+    replaces: str = ""  # where the installed skill is from that it takes the place of; empty for none
 
     @property
     def stops(self) -> bool:
@@ -56,6 +58,7 @@ class ConsentPage:
             "bytes": skill.tree.size,
             "scripts": list(self.scripts),
             "requires": list(skill.requires),
+            "replaces": self.replaces,
             "needs": [need.to_dict() for need in self.needs.needs] if self.needs else None,
             "ignored_tools": self.ignored_tools,
             "findings": [finding.to_dict() for finding in self.findings],
@@ -73,6 +76,8 @@ class ConsentPage:
             f"  licence   {skill.license or 'not said'}",
             f"  size      {len(skill.tree.files)} files, {skill.tree.size:,} bytes",
         ]
+        if self.replaces:
+            lines.append(f"  replaces  the one from {self.replaces}")
         for title, names in (("scripts", self.scripts), ("needs skills", skill.requires), *self._needed()):
             if names:
                 more = f" and {len(names) - 12} more" if len(names) > 12 else ""
@@ -102,14 +107,20 @@ def _one_line(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def consent_page(skill: FetchedSkill) -> ConsentPage:
-    """Look at a fetched skill: its needs and what the scan finds. Nothing of it is run."""
+def consent_page(skill: FetchedSkill, installed: LockedSkill | None = None) -> ConsentPage:
+    """Look at a fetched skill: its needs and what the scan finds. Nothing of it is run.
+
+    ``installed`` is what the lock has of that name.
+    """
+    replaces = ""
+    if installed is not None and installed.source_tree != skill.tree.digest:
+        replaces = " at ".join(filter(None, (str(installed.origin), installed.commit)))
     scripts = tuple(
         path
         for path, file in skill.tree.files.items()
         if file.executable or path.lower().endswith(_PROGRAM_SUFFIXES) or file.data[:2] == b"#!"
     )
-    return ConsentPage(skill, scripts, _needs(skill), tuple(scan_tree(skill.tree)))
+    return ConsentPage(skill, scripts, _needs(skill), tuple(scan_tree(skill.tree)), replaces)
 
 
 def _needs(skill: FetchedSkill) -> Needs | None:

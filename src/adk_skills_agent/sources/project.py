@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import marshal
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -312,6 +313,22 @@ class Project:
             change.apply(
                 [(entry, skill.tree) for entry, skill in zip(entries, skills, strict=True)], wanted=wanted, link=link
             )
+
+    def refuse_other_sources(self, skills: Sequence[FetchedSkill], asked: Sequence[str]) -> None:
+        """Refuse what came as a need of others and would replace a skill that the manifest wants from elsewhere.
+
+        ``asked`` are the names that the user asked for now. Raises ``SourceError`` with the first.
+        """
+        wanted, lock = self.wanted(), self.read_lock()
+        for skill in skills:
+            known = lock.skills.get(skill.name)
+            if skill.name in asked or skill.name not in wanted or known is None:
+                continue
+            if known.origin != self._relative(skill.origin):
+                raise SourceError(
+                    f"{skill.name!r} is needed from {skill.origin}, and you have it from {known.origin}. Install that "
+                    f"first, if you want it: adk-skills add {shlex.quote(str(skill.origin))} --skill {skill.name}"
+                )
 
     def remove(self, names: Sequence[str], *, force: bool = False) -> list[str]:
         """Uninstall skills; return their names.

@@ -79,13 +79,14 @@ def resolve_requirements(wanted: Sequence[FetchedSkill], find: Find) -> list[Fet
     """
     import resolvelib
 
-    provider = _provider(wanted, find)
+    seen: dict[str, str] = {}
+    provider = _provider(wanted, find, seen)
     try:
         result = resolvelib.Resolver(provider, resolvelib.BaseReporter()).resolve(
             [Requirement(skill.name, SpecifierSet()) for skill in wanted], max_rounds=10 * MAX_SKILLS
         )
     except resolvelib.ResolutionImpossible as error:
-        raise SourceError(_conflict(error.causes)) from error
+        raise SourceError(_conflict(error.causes, seen)) from error
     except resolvelib.ResolutionTooDeep as error:
         raise SourceError("The skills that are needed cannot be resolved: they need too many others.") from error
     if len(result.mapping) > MAX_SKILLS:
@@ -93,7 +94,8 @@ def resolve_requirements(wanted: Sequence[FetchedSkill], find: Find) -> list[Fet
     return _ordered(result.mapping)
 
 
-def _provider(wanted: Sequence[FetchedSkill], find: Find) -> Any:
+def _provider(wanted: Sequence[FetchedSkill], find: Find, seen: dict[str, str]) -> Any:
+    """The answers that the resolver asks for. ``seen`` gets the versions that were found of each name, for sentences."""
     import resolvelib
 
     chosen = {skill.name: skill for skill in wanted}
@@ -115,6 +117,8 @@ def _provider(wanted: Sequence[FetchedSkill], find: Find) -> Any:
                 for requirement in sorted(asked, key=lambda one: one.source is None):
                     candidates += find(requirement)
             unique = {candidate.tree.digest: candidate for candidate in candidates if candidate.name == identifier}
+            versions = [str(version_of(candidate) or "no metadata.version") for candidate in unique.values()]
+            seen[identifier] = ", ".join(dict.fromkeys(versions))
             return [
                 candidate
                 for digest, candidate in unique.items()
@@ -133,16 +137,19 @@ def _provider(wanted: Sequence[FetchedSkill], find: Find) -> Any:
     return Provider()
 
 
-def _conflict(causes: Iterable[Any]) -> str:
+def _conflict(causes: Iterable[Any], seen: Mapping[str, str]) -> str:
     said = []
     name = ""
     for cause in causes:
         name = cause.requirement.name
         by = cause.parent.name if cause.parent is not None else "you"
         said.append(f"{by} needs {cause.requirement}" if by != "you" else f"you asked for {name}")
+    there = f" What was found has {found}." if (found := seen.get(name)) else ""
+    if len(said) == 1 and there:
+        return f"{said[0]}.{there} Ask the author of one of them for another."
     if len(said) == 1:
         return f"{said[0]}, and no such skill was found. Name its source: metadata.requires-skills: 'x @ owner/repo'."
-    return f"No version of {name!r} fits: {', and '.join(said)}. Ask one of the authors for another range."
+    return f"No version of {name!r} fits: {', and '.join(said)}.{there} Ask one of the authors for another range."
 
 
 def _ordered(mapping: Mapping[str, FetchedSkill]) -> list[FetchedSkill]:
