@@ -17,6 +17,7 @@ from repositories import Repository, Run, make_tree, names_below, skill_text
 
 from adk_skills_agent.errors import ConfigError, SourceError
 from adk_skills_agent.sources import lock_file
+from adk_skills_agent.sources import project as project_module
 from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills
 from adk_skills_agent.sources.lock_file import LockedSkill, read_skill_lock
 from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
@@ -134,6 +135,11 @@ def test_frozen_fails_on_local_edits_and_on_a_manifest_that_wants_more(
     wants_more = run("sync", "--frozen")
     assert wants_more.returncode == 1
     assert "csv is wanted and not in the lock" in wants_more.stderr
+    manifest.write_text(was.replace("skills/pdf", "skills/csv"))
+    assert "pdf is wanted from" in run("sync", "--frozen").stderr
+    manifest.write_text("[tool.adk-skills.skills]\n")
+    assert "pdf is locked, and not wanted or needed any more" in run("sync", "--frozen").stderr
+    assert "Differs: pdf is locked" in run("sync").stdout
     manifest.write_text(was)
     edited = tmp_path / "project/.agents/skills/pdf/SKILL.md"
     edited.write_text("mine")
@@ -183,9 +189,49 @@ def test_a_skill_brings_what_it_needs_and_what_is_needed_is_not_removed(
     assert refused.returncode == 1
     assert "'pdf' is needed by 'report'" in refused.stderr
     assert json.loads(run("why", "pdf", "--json").stdout)["needed_by"] == ["report"]
-    assert run("remove", "report").returncode == 0
+    assert run("sync", "--frozen").returncode == 0
+    removed = run("remove", "report")
+    assert removed.returncode == 0
+    assert "nothing needs csv, pdf any more. Remove too: adk-skills remove csv pdf" in removed.stderr
+    assert run("sync", "--frozen").returncode == 1
     assert run("remove", "pdf", "csv").returncode == 0
     assert names_below(tmp_path / "project/.agents") == []
+
+
+@pytest.mark.parametrize("file", ["adk-skills.lock", "adk-skills.toml"])
+def test_what_cannot_be_written_leaves_lock_manifest_and_skills_as_they_were(
+    file: str, repository: Repository, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run("add", repository.bare, "--all", "--yes")
+    root = tmp_path / "project"
+    before = {path: (root / path).read_bytes() for path in names_below(root)}
+    whole = lock_file.write_aside
+
+    def full(path: Path, data: bytes) -> None:
+        if path.name == file and data != before[file]:
+            raise OSError(28, "No space left on device", str(path))
+        whole(path, data)
+
+    monkeypatch.setattr(lock_file, "write_aside", full)
+    monkeypatch.setattr(project_module, "write_aside", full)
+    with pytest.raises(SourceError, match="No space left on device"):
+        Project(root, store=SkillStore(tmp_path / "home/.local/share/adk-skills/store")).remove(["pdf", "csv"])
+    assert {path: (root / path).read_bytes() for path in names_below(root)} == before
+
+
+def test_a_project_file_that_comes_later_and_says_nothing_of_skills_hides_nothing(
+    repository: Repository, run: Run, tmp_path: Path
+):
+    run("add", repository.bare, "--skill", "pdf", "--yes")
+    root = tmp_path / "project"
+    (root / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    assert run("sync", "--frozen").returncode == 0
+    run("add", repository.bare, "--skill", "csv", "--yes")
+    assert "csv = " in (root / "adk-skills.toml").read_text()
+    (root / "adk-skills.toml").write_text(
+        (root / "adk-skills.toml").read_text() + "[tool.adk-skills]\nrequire-signature = true\n"
+    )
+    assert "A signature is required" in run("sync").stderr
 
 
 def test_what_a_skill_needs_does_not_replace_what_the_user_has_from_elsewhere(

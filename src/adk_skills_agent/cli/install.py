@@ -226,11 +226,24 @@ def remove_command(names: tuple[str, ...], scope: Literal["project", "user"], fo
     """Uninstall skills and take them out of the lock."""
     from adk_skills_agent.sources import open_project
 
-    removed = open_project(Path.cwd(), scope).remove(names, force=force)
+    project = open_project(Path.cwd(), scope)
+    before = _unneeded(project)
+    removed = project.remove(names, force=force)
+    unneeded = [name for name in _unneeded(project) if name not in before]
     if as_json:
-        print_json({"removed": removed})
+        print_json({"removed": removed, "unneeded": unneeded})
     else:
         print(f"Removed: {safe(', '.join(removed))}")
+    if unneeded:
+        said = f"note: nothing needs {', '.join(unneeded)} any more. Remove too: adk-skills remove {' '.join(unneeded)}"
+        click.echo(safe(said), err=True)
+
+
+def _unneeded(project: Project) -> list[str]:
+    try:
+        return project.unneeded()
+    except ConfigError:  # a manifest with a wrong entry, which may be the one to be removed
+        return []
 
 
 _SYNC_EXAMPLES = """\b
@@ -294,7 +307,7 @@ def sync_command(
         for state in result.kept:
             print(f"Kept: {safe(state.name)} has local edits. Merge them: adk-skills update {safe(state.name)}")
         for sentence in result.unlocked:
-            print(f"Not locked: {safe(sentence)}. Install it: adk-skills add")
+            print(f"Differs: {safe(sentence)}")
     if result.kept or result.unlocked:
         raise click.exceptions.Exit(1)
 

@@ -255,9 +255,19 @@ _TABLE = ("tool", "adk-skills", "skills")
 
 
 def manifest_path(root: Path) -> Path:
-    """The file that says what is wanted: ``pyproject.toml`` where there is one, else ``adk-skills.toml``."""
-    project = root / "pyproject.toml"
-    return project if project.is_file() else root / "adk-skills.toml"
+    """The file that says what is wanted: ``pyproject.toml`` where there is one, else ``adk-skills.toml``.
+
+    An ``adk-skills.toml`` that is there stays the one when a ``pyproject.toml`` comes that says nothing of us.
+    """
+    project, own = root / "pyproject.toml", root / "adk-skills.toml"
+    if own.is_file():
+        try:
+            return project if b"adk-skills" in project.read_bytes() else own
+        except FileNotFoundError:
+            return own
+        except OSError:
+            return project
+    return project if project.is_file() else own
 
 
 def read_wanted(path: Path) -> dict[str, Origin]:

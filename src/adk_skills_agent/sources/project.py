@@ -350,17 +350,38 @@ class Project:
             if not force:
                 self._refuse_needed(lock, names)
             manifest = changed_manifest(self.manifest, dict.fromkeys(names))
-            asides = []
+            folders = [self.folder_of(lock.skills[name]) for name in names]
+            asides: list[tuple[Path, Path]] = []
             try:
-                for name in names:
-                    folder = self.folder_of(lock.skills[name])
+                for folder in folders:
                     change.backup(folder)
-                    asides.append(take_away(folder))
+                    if (aside := take_away(folder)) is not None:
+                        asides.append((folder, aside))
                 change.write(lock.having((), names), manifest)
+            except BaseException as error:
+                for folder, aside in asides:
+                    (aside / "old").rename(folder)
+                if isinstance(error, OSError):
+                    said = f"{folder} cannot be removed: {error.strerror}. Nothing was removed."
+                    raise SourceError(said) from error
+                raise
             finally:
-                for aside in filter(None, asides):
+                for _, aside in asides:
                     remove_tree(aside)
         return names
+
+    def unneeded(self) -> list[str]:
+        """The skills in the lock that the manifest does not want, nor any skill that it wants needs."""
+        from adk_skills_agent.sources.requires import required_name
+
+        lock = self.read_lock().skills
+        waiting = [name for name in self.wanted() if name in lock]
+        needed = set(waiting)
+        while waiting:
+            more = {required_name(text) for text in lock[waiting.pop()].requires} & set(lock) - needed
+            needed |= more
+            waiting += more
+        return [name for name in lock if name not in needed]
 
     def _refuse_needed(self, lock: SkillLock, names: Sequence[str]) -> None:
         from adk_skills_agent.sources.requires import required_name
@@ -408,9 +429,7 @@ class Project:
                 )
             unlocked = self._disagreements(lock)
             if frozen and unlocked:
-                raise SourceError(
-                    f"The lock and {self.manifest.name} differ: {'; '.join(unlocked)}. Run: adk-skills sync."
-                )
+                raise SourceError(f"The lock and {self.manifest.name} differ: {'; '.join(unlocked)}.")
             absent, same, kept = [], [], []
             for skill in lock.skills.values():
                 state = compare(skill, self.folder_of(skill))
@@ -443,15 +462,18 @@ class Project:
         wanted = self.wanted()
         if not wanted and not self.manifest.is_file():
             return []
-        said = [f"{name} is wanted and not in the lock" for name in wanted if name not in lock.skills]
+        said = []
         for name, origin in wanted.items():
             locked = lock.skills.get(name)
-            if locked is not None and (origin.location, origin.ref, origin.kind) != (
-                locked.origin.location,
-                locked.origin.ref,
-                locked.origin.kind,
-            ):
-                said.append(f"{name} is wanted from {origin} and locked from {locked.origin}")
+            again = f"Lock it: adk-skills add {shlex.quote(str(origin))} --skill {shlex.quote(name)}"
+            if locked is None:
+                said.append(f"{name} is wanted and not in the lock. {again}")
+            elif replace(locked.origin, subpath=origin.subpath and locked.origin.subpath) != origin:
+                said.append(f"{name} is wanted from {origin} and locked from {locked.origin}. {again}")
+        said += [
+            f"{name} is locked, and not wanted or needed any more. Remove it: adk-skills remove {name}"
+            for name in self.unneeded()
+        ]
         return said
 
     def _restored(
@@ -580,8 +602,12 @@ class _Change:
         try:
             write_skill_lock(self._project.lock_path, lock)
             if manifest is not None:
-                self._project.manifest.parent.mkdir(parents=True, exist_ok=True)
-                write_aside(self._project.manifest, manifest)
+                try:
+                    self._project.manifest.parent.mkdir(parents=True, exist_ok=True)
+                    write_aside(self._project.manifest, manifest)
+                except OSError:
+                    write_skill_lock(self._project.lock_path, self.lock)  # both or none
+                    raise
         except OSError as error:
             place = error.filename or self._project.lock_path
             raise SourceError(f"{place} cannot be written: {error.strerror}.") from error
