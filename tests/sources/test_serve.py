@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import http.server
@@ -13,6 +14,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +23,13 @@ import pytest
 from repositories import Run, skill_text
 
 import preloaded
+from adk_skills_agent.cli.sources import open_registry
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.sources import fetch
 from adk_skills_agent.sources.fetch import fetch_skills
 from adk_skills_agent.sources.mcp import client
 from adk_skills_agent.sources.mcp.client import McpSkills
+from adk_skills_agent.sources.mcp.server import ServedCatalog
 from adk_skills_agent.sources.origin import read_origin
 from adk_skills_agent.sources.tree import read_tree
 
@@ -112,6 +116,52 @@ def test_a_file_of_tokens_that_others_can_read_is_refused(served: Path, tmp_path
     assert "0600" in done.stderr
     assert "first-token" not in done.stderr
     assert "needs a token" in run("serve", "--dir", served, "--http", "127.0.0.1:1").stderr
+    tokens.chmod(0o600)
+    for text, said in (
+        ("first-token-0123456789\nshort csv\n", "line 2 has less than 16 characters"),
+        ("first-token-0123456789\n\nfirst-token-0123456789 csv\n", "line 3 has a token a second time"),
+        ("# nobody\n", "no line with a token"),
+    ):
+        tokens.write_text(text)
+        assert said in run("serve", "--dir", served, "--http", "127.0.0.1:1", "--tokens", tokens).stderr
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [("127.0.0.1:99999", "is no address"), ("192.0.2.1:8765", "Nothing can be served at 192.0.2.1:8765")],
+)
+def test_an_address_that_cannot_be_served_at_is_one_sentence(place: str, said: str, served: Path, run: Run):
+    done = run("serve", "--dir", served, "--http", place, env={"ADK_SKILLS_SERVE_TOKEN": "first-token-0123456789"})
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Serving at" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_a_server_whose_client_says_nothing(served: Path):
+    with subprocess.Popen(
+        [*COMMAND, "serve", "--dir", str(served), "--allow", "no-such"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stderr is not None
+        assert "there is no skill to serve so far" in server.stderr.readline()
+        time.sleep(2)  # it reads by then
+        server.send_signal(signal.SIGINT)
+        assert server.wait(10) == 130
+        assert server.stderr.read().endswith("adk-skills: interrupted\n")
+
+
+def test_a_skill_that_is_not_offered_is_told_to_the_owner(served: Path, caplog: pytest.LogCaptureFixture):
+    (served / "pdf/out").symlink_to("/etc/passwd")
+    catalog = ServedCatalog(open_registry([served]))
+    assert asyncio.run(catalog.skill("pdf")) is None
+    assert asyncio.run(catalog.skill("pdf")) is None
+    assert [record.message for record in caplog.records if "not offered" in record.message] == [
+        "The skill pdf is not offered: The skill 'pdf' has a link 'out' that leaves it. Put a copy in its place."
+    ]
 
 
 @pytest.mark.requirement("S4-30")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import socket
 import stat
 import sys
 from pathlib import Path
@@ -18,6 +20,7 @@ from adk_skills_agent.errors import ConfigError
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import CatalogReader, SkillsRegistry
 
+MIN_TOKEN_CHARS = 16
 TOKEN_VARIABLE = "ADK_SKILLS_SERVE_TOKEN"  # noqa: S105 - the name of a variable
 
 _EXAMPLES = f"""\b
@@ -60,6 +63,8 @@ def serve_command(
     """
     from adk_skills_agent import __version__
 
+    if site is not None and (http is not None or tokens is not None):
+        raise click.UsageError("--well-known writes files and serves nothing. Leave out --http and --tokens.")
     registry = open_registry(dirs, trust_project=trust_project)
     view = registry.view(allow, deny)
     if site is not None:
@@ -67,12 +72,21 @@ def serve_command(
         return
     if as_json:
         raise click.UsageError("--json goes with --well-known only.")
+    if not view.list_metadata():
+        click.echo("note: there is no skill to serve so far; see: adk-skills list --diagnostics", err=True)
     if http is None:
         from adk_skills_agent.sources.mcp.server import serve_stdio
 
+        signal.signal(signal.SIGINT, _end)
         asyncio.run(serve_stdio(view, __version__))
         return
     _serve_http(http, _clients(tokens, registry, allow, deny), __version__)
+
+
+def _end(number: int, _frame: object) -> None:
+    """End at once: the thread that reads standard input cannot be interrupted, and nothing is half done."""
+    os.write(2, b"adk-skills: interrupted\n")
+    os._exit(128 + number)
 
 
 def _write_site(site: Path, view: CatalogReader, *, as_json: bool) -> None:
@@ -108,10 +122,16 @@ def _clients(
     if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(f"The tokens {safe(str(tokens))} can be read by others. Give the file the mode 0600.")
     clients: dict[str, CatalogReader] = {}
-    for line in lines:
+    for number, line in enumerate(lines, 1):
         token, *patterns = line.split()[:100] or [""]
-        if token and not token.startswith("#"):
-            clients[token] = registry.view(allow, deny).view(patterns)
+        if not token or token.startswith("#"):
+            continue
+        if token in clients or len(token) < MIN_TOKEN_CHARS:
+            what = "has a token a second time" if token in clients else f"has less than {MIN_TOKEN_CHARS} characters"
+            raise ConfigError(f"The tokens {safe(str(tokens))}: line {number} {what}. Give each client a long one.")
+        clients[token] = registry.view(allow, deny).view(patterns)
+    if not clients:
+        raise ConfigError(f"The tokens {safe(str(tokens))} have no line with a token. Write one for each client.")
     return clients
 
 
@@ -119,15 +139,20 @@ def _serve_http(place: str, clients: dict[str, CatalogReader], version: str) -> 
     from adk_skills_agent.sources.mcp.server import TokenGate
 
     host, _, port = place.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"--http {place!r} is no address. Write 127.0.0.1:8765.")
     gate = TokenGate(clients, version)
     import uvicorn
 
+    host = host.strip("[]")
+    try:
+        family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, int(port)), family=family)
+    except OSError as error:
+        raise ConfigError(f"Nothing can be served at {place}: {error.strerror}. Choose another --http.") from error
     if host not in {"127.0.0.1", "::1", "localhost"}:
         print("HTTP is not encrypted here: put a proxy with TLS in front of it.", file=sys.stderr)
-    server = uvicorn.Server(
-        uvicorn.Config(gate, host=host.strip("[]"), port=int(port), log_level="warning", lifespan="on")
-    )
-    print(f"Serving at http://{place}/mcp", file=sys.stderr, flush=True)
-    server.run()
+    server = uvicorn.Server(uvicorn.Config(gate, log_level="warning", lifespan="on"))
+    at = f"{place.rpartition(':')[0]}:{listening.getsockname()[1]}"
+    print(f"Serving at http://{at}/mcp", file=sys.stderr, flush=True)
+    server.run(sockets=[listening])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     from adk_skills_agent.catalog import CatalogReader
+
+logger = logging.getLogger(__name__)
 
 EXTENSION = "io.modelcontextprotocol/skills"
 MAX_FILES = 512
@@ -61,6 +64,7 @@ class ServedCatalog:
 
     def __init__(self, catalog: CatalogReader) -> None:
         self._catalog = catalog
+        self._told: dict[str, str] = {}
 
     async def names(self) -> list[str]:
         """Of all skills, as of the last look at the disk."""
@@ -77,10 +81,11 @@ class ServedCatalog:
         try:
             skill = self._catalog.load_skill(name)
             tree = read_tree(skill.skill_dir, f"The skill {name!r}")
-        except SkillsError:
-            return None
+        except SkillsError as error:
+            return self._left_out(name, error.message)
         if len(tree.files) > MAX_FILES or tree.size > MAX_BYTES:
-            return None
+            return self._left_out(name, f"It has more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB.")
+        self._told.pop(name, None)
         level1 = skill.metadata
         told = {
             "name": level1.name,
@@ -92,6 +97,12 @@ class ServedCatalog:
             **level1.extra,
         }
         return ServedSkill(name, {key: value for key, value in told.items() if value is not None}, tree)
+
+    def _left_out(self, name: str, why: str) -> None:
+        """Tell the owner once."""
+        if self._told.get(name) != why:
+            self._told[name] = why
+            logger.warning("The skill %s is not offered: %s", name, why)
 
 
 def skills_server(catalog: CatalogReader, version: str = "") -> Server[Any]:
