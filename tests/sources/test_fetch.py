@@ -60,7 +60,7 @@ def test_a_plugin_stands_for_its_skills_here_and_elsewhere(market: Repository):
     (deploy,) = fetch_skills(read_origin(market.url), ["ops"])
     assert deploy.origin.location.endswith("other/bare.git")
     assert deploy.origin.ref == "main"
-    with pytest.raises(SourceError, match="no skill 'npm-one'.*at 'npm', which skills are not fetched from"):
+    with pytest.raises(SourceError, match=r"no skill 'npm-one'.*at 'npm', which skills are not fetched from"):
         names(market, "npm-one")
 
 
@@ -82,7 +82,7 @@ def test_a_plugin_has_the_skills_that_an_authoritative_entry_lists(repository: R
     assert names(repository, "documents") == ["excel", "word"]
     assert names(repository, "art") == ["paint"]
     assert {"excel", "paint", "word"} <= set(names(repository, "whole"))
-    with pytest.raises(SourceError, match="'bare' .* has no skills"):
+    with pytest.raises(SourceError, match=r"'bare' .* has no skills"):
         names(repository, "bare")
     with pytest.raises(SourceError, match="'out' is outside the source"):
         names(repository, "out")

@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from repositories import Repository, Run, skill_text
+from repositories import PROGRAM, Repository, Run, skill_text
 
 from adk_skills_agent.errors import SourceError
+from adk_skills_agent.sources import git
 from adk_skills_agent.sources.git import checkout, newest_commit
 
 TOKEN = "glpat-0123456789abcdef"
@@ -180,9 +181,42 @@ def test_a_tag_a_branch_and_a_commit_can_be_asked_for(repository: Repository):
     ],
 )
 def test_what_goes_wrong_is_said_in_a_sentence(repository: Repository, url: str, ref: str, said: str):
-    with pytest.raises(SourceError, match=said), checkout(url.format(url=repository.url), ref):
+    place = url.format(url=repository.url)
+    with pytest.raises(SourceError, match=said) as refused, checkout(place, ref):
         pass
+    assert str(refused.value).startswith(f"{place}: git ")
+    assert str(refused.value).count("not our ref") <= 2
     assert not Path("/tmp/planted").exists()
+
+
+def test_a_full_disk_and_a_file_that_is_too_large_are_named(repository: Repository, monkeypatch: pytest.MonkeyPatch):
+    said = "fatal: sha1 file 'objects/pack/tmp_idx_lySI3I' write error. Out of diskspace"
+    assert "Make room, or set TMPDIR" in str(git._explained(("fetch",), said))
+    monkeypatch.setattr(git, "MAX_FILE_BYTES", 60)
+    with (
+        checkout(repository.url) as source,
+        pytest.raises(SourceError, match=r"skills/pdf/SKILL.+ has more than"),
+    ):
+        source.trees(["skills/pdf"])
+
+
+def test_what_a_killed_add_leaves_among_temporary_files_the_next_one_removes(
+    repository: Repository, run: Run, tmp_path: Path
+):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary), "HOME": str(tmp_path / "home")}
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/x.git"
+        command = [PROGRAM, "add", url, "--yes"]
+        with subprocess.Popen(command, cwd=tmp_path, env=environment) as killed, silent.accept()[0]:  # git waits now
+            assert len(set(temporary.iterdir())) == 1
+            killed.kill()
+    for _ in range(20):  # it is removed beside, and the rest by the next
+        assert run("add", repository.bare, "--skill", "pdf", "--yes", env={"TMPDIR": str(temporary)}).returncode == 0
+        if not any(temporary.iterdir()):
+            break
+    assert not any(temporary.iterdir())
 
 
 def test_what_a_repository_says_about_its_files_is_not_obeyed(repository: Repository, tmp_path: Path):

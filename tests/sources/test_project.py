@@ -64,6 +64,14 @@ def test_nothing_is_written_without_a_yes_where_nobody_can_be_asked(repository: 
     assert names_below(tmp_path / "project") == []
 
 
+def test_with_json_nothing_is_asked(repository: Repository, run: Run, tmp_path: Path):
+    """Asked on a terminal, it was agreed to without the page, between the lines of the JSON."""
+    done = run("add", repository.bare, "--skill", "pdf", "--json")
+    assert done.returncode == 2
+    assert "With --json nothing is asked" in done.stderr
+    assert done.stdout == ""
+
+
 def test_one_of_many_must_be_named_and_a_wrong_name_gets_the_nearest(repository: Repository, run: Run):
     many = run("add", repository.bare, "--yes")
     assert many.returncode == 1

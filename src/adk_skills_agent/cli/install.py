@@ -170,10 +170,11 @@ def agree(
         )
     if yes or dry_run:
         return
-    if not sys.stdin.isatty():
-        raise ConfigError("There is no terminal to ask on. Look with --dry-run first, then repeat with --yes.")
+    if quiet or not sys.stdin.isatty():
+        why = "With --json nothing is asked" if quiet else "There is no terminal to ask on"
+        raise ConfigError(f"{why}. Look with --dry-run first, then repeat with --yes.")
     if not click.confirm(f"{verb} {counted(len(pages), 'skill')}?"):
-        print("Nothing was installed.", file=sys.stderr)
+        print("Nothing was written.", file=sys.stderr)
         raise click.exceptions.Exit(1)
 
 

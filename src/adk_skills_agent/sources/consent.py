@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from adk_skills_agent.errors import SourceError
+from adk_skills_agent.sandbox import temporary_prefix
 from adk_skills_agent.sources.fetch import FetchedSkill
 from adk_skills_agent.sources.origin import OriginKind
 from adk_skills_agent.sources.scan.rules import Finding, Weight, scan_tree
@@ -128,10 +130,15 @@ def _needs(skill: FetchedSkill) -> Needs | None:
     from adk_skills_agent.errors import SkillsError
     from adk_skills_agent.packages import read_needs
 
-    with tempfile.TemporaryDirectory(prefix="adk-skills-look-") as place:
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix("look")) as place:
         folder = Path(place) / skill.name
         folder.mkdir()
-        write_tree(folder, skill.tree)
+        try:
+            write_tree(folder, skill.tree)
+        except OSError as error:
+            raise SourceError(
+                f"The temporary folder {place} cannot be written: {error.strerror}. Make room, or set TMPDIR."
+            ) from error
         registry = SkillsRegistry(RegistryConfig(cache=False))
         registry.discover([folder])
         try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from adk_skills_agent.errors import ParseError, SourceError, nearest
 from adk_skills_agent.format import normalise_name, parse_text
+from adk_skills_agent.sandbox import temporary_prefix
 from adk_skills_agent.sources.archives import MAX_PACKED_BYTES, read_archive, read_archive_file, skills_of
 from adk_skills_agent.sources.git import GitCheckout, checkout
 from adk_skills_agent.sources.origin import Origin, OriginKind
@@ -312,7 +313,7 @@ def _package(origin: Origin) -> Opened:
     what = f"the package {origin.location!r}"
     wanted = f"{origin.location}=={origin.ref}" if origin.ref else origin.location
     cache = cache_folder(RegistryConfig())
-    with tempfile.TemporaryDirectory(prefix="adk-skills-wheel-") as folder:
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix("wheel")) as folder:
         place = Path(folder, "site")
         arguments = ["pip", "install", "--no-config", "--no-deps", "--only-binary=:all:", f"--target={place}"]
         run_uv(

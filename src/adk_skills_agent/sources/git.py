@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.packages.uv import without_credentials
+from adk_skills_agent.sandbox import temporary_prefix
 from adk_skills_agent.sources.tree import (
     MAX_FILE_BYTES,
     MAX_TREE_BYTES,
@@ -93,7 +94,7 @@ class GitCheckout:
         missing = sorted(set(wanted.values()) - set(self._blobs))
         if missing:
             self._prefetch(missing)
-            self._blobs.update(self._batch(missing))
+            self._blobs.update(self._batch(missing, {blob: path for path, blob in wanted.items()}))
         return {path: self._blobs[blob] for path, blob in wanted.items()}
 
     def trees(self, folders: Sequence[str]) -> dict[str, SkillTree]:
@@ -176,7 +177,7 @@ class GitCheckout:
             may_fail=True,
         )
 
-    def _batch(self, blobs: Sequence[str]) -> dict[str, bytes]:
+    def _batch(self, blobs: Sequence[str], paths: Mapping[str, str]) -> dict[str, bytes]:
         sizes = _git(
             self._folder, "cat-file", "--batch-check", feed="".join(f"{blob}\n" for blob in blobs).encode()
         ).decode()
@@ -184,12 +185,14 @@ class GitCheckout:
         for line in sizes.splitlines():
             name, kind, *size = line.split()
             if kind != "blob":
-                raise SourceError(f"{without_credentials(self.url)} does not send the file {name}. Try again later.")
+                raise SourceError(
+                    f"{without_credentials(self.url)} does not send the file {paths[name]!r}. Try again later."
+                )
             total += int(size[0])
             if int(size[0]) > MAX_FILE_BYTES:
                 raise SourceError(
-                    f"A file of a skill in {without_credentials(self.url)} has more than {MAX_FILE_BYTES >> 20} MiB. "
-                    "Ask its author to make it smaller."
+                    f"{without_credentials(self.url)}: the file {paths[name]!r} has more than "
+                    f"{MAX_FILE_BYTES >> 20} MiB. Ask its author to make it smaller."
                 )
         if total > 16 * MAX_TREE_BYTES:
             raise SourceError(f"The skills of {without_credentials(self.url)} are too large together. Name fewer.")
@@ -263,9 +266,23 @@ def checkout(url: str, ref: str = "") -> Iterator[GitCheckout]:
 
     Raises ``SourceError`` when there is no git, no such repository or ref, or the server refuses.
     """
-    folder = Path(tempfile.mkdtemp(prefix="adk-skills-git-"))
     try:
-        _git(folder, "init", "--quiet", "--bare", "--template=", ".")
+        folder = Path(tempfile.mkdtemp(prefix=temporary_prefix("git")))
+    except OSError as error:
+        raise _no_room(error) from error
+    try:
+        _configure(folder, url)
+        with _naming(url):
+            commit = _fetched(folder, url, ref)
+        yield GitCheckout(folder, url, commit)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _configure(folder: Path, url: str) -> None:
+    """A repository that fetches from a URL without files."""
+    _git(folder, "init", "--quiet", "--bare", "--template=", ".")
+    try:
         for key, value in (
             ("core.repositoryFormatVersion", "1"),
             ("extensions.partialClone", "origin"),
@@ -281,9 +298,23 @@ def checkout(url: str, ref: str = "") -> Iterator[GitCheckout]:
                 section, _, name = key.rpartition(".")
                 head = '[remote "origin"]' if section == "remote.origin" else f"[{section}]"
                 settings.write(f"{head}\n\t{name} = {_quoted(value)}\n")
-        yield GitCheckout(folder, url, _fetched(folder, url, ref))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        raise _no_room(error) from error
+
+
+def _no_room(error: OSError) -> SourceError:
+    return SourceError(
+        f"The temporary folder {tempfile.gettempdir()} cannot be written: {error.strerror}. Make room, or set TMPDIR."
+    )
+
+
+@contextlib.contextmanager
+def _naming(url: str) -> Iterator[None]:
+    """Say of which repository git could not do what it was asked for."""
+    try:
+        yield
+    except SourceError as error:
+        raise SourceError(f"{without_credentials(url)}: {error.message}") from error
 
 
 def _quoted(value: str) -> str:
@@ -316,9 +347,10 @@ def newest_commit(url: str, ref: str = "") -> str:
     """
     if is_commit(ref):
         return ref
-    with tempfile.TemporaryDirectory(prefix="adk-skills-git-") as folder:
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix("git")) as folder:
         names = ["HEAD"] if not ref else [f"refs/heads/{ref}", f"refs/tags/{ref}", f"refs/tags/{ref}^{{}}", ref]
-        said = _git(Path(folder), "ls-remote", "--quiet", "--", url, *names).decode("utf-8", "replace")
+        with _naming(url):
+            said = _git(Path(folder), "ls-remote", "--quiet", "--", url, *names).decode("utf-8", "replace")
     found = {name: commit for commit, _, name in (line.partition("\t") for line in said.splitlines())}
     for name in (f"refs/heads/{ref}", f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", ref, "HEAD" if not ref else ""):
         if name in found:
@@ -421,6 +453,10 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 _CAUSES = (
     (
+        re.compile(r"No space left|Out of diskspace|[Dd]isk quota exceeded"),
+        "the disk with the temporary folder is full. Make room, or set TMPDIR",
+    ),
+    (
         re.compile(
             r"could not read Username|Authentication failed|HTTP Basic: Access denied|\b40[13]\b", re.IGNORECASE
         ),
@@ -452,7 +488,7 @@ _CAUSES = (
 
 
 def _explained(arguments: Sequence[str], said: str) -> SourceError:
-    tail = " ".join(without_credentials(said).split())[-400:]
+    tail = " ".join(" ".join(dict.fromkeys(without_credentials(said).splitlines())).split())[-400:]
     verb = next((one for one in arguments if not one.startswith("-") and "=" not in one), "")
     for pattern, cause in _CAUSES:
         if pattern.search(said):

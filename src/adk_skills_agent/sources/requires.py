@@ -95,7 +95,7 @@ def resolve_requirements(wanted: Sequence[FetchedSkill], find: Find) -> list[Fet
 
 
 def _provider(wanted: Sequence[FetchedSkill], find: Find, seen: dict[str, str]) -> Any:
-    """The answers that the resolver asks for. ``seen`` gets the versions that were found of each name, for sentences."""
+    """What the resolver asks. ``seen`` gets the versions that were found of each name, for sentences."""
     import resolvelib
 
     chosen = {skill.name: skill for skill in wanted}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from adk_skills_agent.errors import ConfigError, SourceError
+from adk_skills_agent.sandbox import temporary_prefix
 from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills, whole_source
 from adk_skills_agent.sources.git import newest_commit
 from adk_skills_agent.sources.lock_file import LockedSkill
@@ -186,7 +187,7 @@ def _merge_text(old: bytes, mine: bytes, new: bytes, prefer: Preference | None) 
         return new
     if new == old:
         return mine
-    with tempfile.TemporaryDirectory(prefix="adk-skills-merge-") as folder:
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix("merge")) as folder:
         names = []
         for name, data in (("ours", mine), ("base", old), ("theirs", new)):
             path = Path(folder, name)

@@ -82,9 +82,11 @@ class ServedCatalog:
             skill = self._catalog.load_skill(name)
             tree = read_tree(skill.skill_dir, f"The skill {name!r}")
         except SkillsError as error:
-            return self._left_out(name, error.message)
+            self._left_out(name, error.message)
+            return None
         if len(tree.files) > MAX_FILES or tree.size > MAX_BYTES:
-            return self._left_out(name, f"It has more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB.")
+            self._left_out(name, f"It has more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB.")
+            return None
         self._told.pop(name, None)
         level1 = skill.metadata
         told = {
