@@ -174,6 +174,8 @@ def test_skills_of_a_server_are_installed_pinned_and_restored(served: Path, run:
     strangers = run("sync", "--frozen")  # row 138: the lock of a project may be anybody's, and the server is a program
     assert strangers.returncode == 1
     assert "adk-skills trust" in strangers.stderr
+    outdated = run("outdated", "--json")  # the skills of other sources are answered for all the same
+    assert [one["state"] for one in json.loads(outdated.stdout)["skills"]] == ["unavailable"]
     assert run("trust").returncode == 0
     assert run("sync", "--frozen").returncode == 0
     (served / "pdf/scripts/count.py").write_text("import evil\n")

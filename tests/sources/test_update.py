@@ -260,3 +260,37 @@ def test_a_dead_source_holds_up_no_other(installed: Path, repository: Repository
     assert "Another step." in (installed / "SKILL.md").read_text()
     assert (tmp_path / "project/.agents/skills/chart/SKILL.md").is_file()
     assert run("verify").returncode == 0
+
+
+def test_a_skill_that_cannot_be_read_holds_up_no_other_and_is_not_called_edited(
+    installed: Path, repository: Repository, run: Run, tmp_path: Path
+):
+    run("add", repository.bare, "--skill", "csv", "--yes")
+    (tmp_path / "project/.agents/skills/csv/out").symlink_to("/etc/passwd")
+    upstream(repository, edited(BODY, 5, "Another step."))
+    said = run("outdated")
+    assert said.stdout.splitlines() == ["csv  what is installed cannot be read", "pdf  its source has a newer version"]
+    assert "'csv' has a link 'out' that leaves it" in said.stderr
+    done = run("update", "--yes")
+    assert done.returncode == 1
+    assert done.stdout.endswith("1 updated.\n")
+    assert "Kept: csv: The skill 'csv' has a link 'out'" in run("sync").stdout
+    assert "'csv' cannot be compared with its lock" in run("remove", "csv").stderr
+    shutil.rmtree(installed)
+    states = {one["name"]: one["state"] for one in json.loads(run("list", "--installed", "--json").stdout)["skills"]}
+    assert states == {"csv": "unreadable", "pdf": "not installed"}
+
+
+def test_what_a_dead_source_does_not_restore_is_named_and_the_rest_is_restored(
+    installed: Path, run: Run, tmp_path: Path
+):
+    folder = tmp_path / "chart"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text(skill_text("chart"))
+    assert run("add", folder, "--yes").returncode == 0
+    for gone in (folder, installed.parent, tmp_path / "home/.local"):
+        shutil.rmtree(gone)
+    done = run("sync")
+    assert done.returncode == 1
+    assert f"Not restored: chart: The folder {folder} does not exist any more" in done.stderr
+    assert (installed / "SKILL.md").is_file()

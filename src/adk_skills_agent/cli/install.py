@@ -306,6 +306,9 @@ def sync_command(
         kept = f", {len(result.kept)} kept" if result.kept else ""
         print(f"{counted(len(result.installed), 'skill')} installed, {len(result.same)} unchanged{kept}.")
         for state in result.kept:
+            if state.problem:
+                print(f"Kept: {safe(state.sentences()[0])}")
+                continue
             print(f"Kept: {safe(state.name)} has local edits. Merge them: adk-skills update {safe(state.name)}")
         for sentence in result.unlocked:
             print(f"Differs: {safe(sentence)}")
@@ -460,6 +463,7 @@ _WORDS = {
     "conflict": "its source has a newer version, and local edits that conflict",
     "gone": "its source no longer has it",
     "unavailable": "cannot be fetched from its source",
+    "unreadable": "what is installed cannot be read",
 }
 
 
@@ -556,7 +560,7 @@ def update_command(
         print_json({"skills": [_as_json(update, diff=show_diff) for update in planned], "updated": done})
     else:
         print(f"{len(done)} updated." if not dry_run else f"{len(chosen)} would be updated.")
-    if any(update.state in {"conflict", "gone", "unavailable"} for update in planned):
+    if any(update.state in {"conflict", "gone", "unavailable", "unreadable"} for update in planned):
         raise click.exceptions.Exit(1)
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.catalog import SkillsRegistry
     from adk_skills_agent.format import Diagnostic, ValidationResult
+    from adk_skills_agent.sources import SkillState
 
 
 _LIST_EXAMPLES = """\b
@@ -133,8 +134,9 @@ def _list_installed(*, as_json: bool) -> None:
 
     found = []
     for project in (open_project(Path.cwd()), open_project(Path.cwd(), "user")):
-        for state in project.verify():
-            locked = project.read_lock().skills.get(state.name)
+        lock = project.read_lock().skills
+        for state in project.verify(forks=True):
+            locked = lock.get(state.name)
             origin = locked.origin if locked is not None else origin_by_gh(state.folder)
             found.append(
                 {
@@ -143,7 +145,7 @@ def _list_installed(*, as_json: bool) -> None:
                     "folder": str(state.folder),
                     "source": str(origin) if origin else None,
                     "commit": locked.commit if locked else None,
-                    "state": "not locked" if state.unlocked else "as locked" if state.is_same else "changed",
+                    "state": _state_of(state),
                 }
             )
     if as_json:
@@ -152,6 +154,14 @@ def _list_installed(*, as_json: bool) -> None:
     print_columns((str(one["name"]), f"{one['state']}, {one['scope']}, {one['source'] or 'unknown'}") for one in found)
     if not found:
         click.echo("Nothing is installed. Install with: adk-skills add SOURCE", err=True)
+
+
+def _state_of(state: SkillState) -> str:
+    if state.unlocked:
+        return "not locked"
+    if state.is_same:
+        return "as locked"
+    return "not installed" if state.is_gone else "unreadable" if state.problem else "changed"
 
 
 # ``adk-skills info``: everything known about one skill.

@@ -344,6 +344,8 @@ class Project:
                     raise ConfigError(f"{name!r} is not installed here. See: adk-skills list --installed.")
                 state = compare(lock.skills[name], self.folder_of(lock.skills[name]))
                 if self.is_edited(state) and not force:
+                    if state.problem:
+                        raise SourceError(f"{name!r} cannot be compared with its lock, so it stays: {state.problem}")
                     raise SourceError(
                         f"{name!r} has local edits (adk-skills verify shows them). Remove it with --force."
                     )
@@ -442,8 +444,10 @@ class Project:
             if frozen and kept:
                 said = [sentence for state in kept for sentence in state.sentences()]
                 raise SourceError(f"Installed skills differ from the lock: {'; '.join(said[:20])}.")
-            trees = self._restored(absent, allow_private=allow_private, policy=policy)
-            change.install([(skill, trees[skill.name]) for skill in absent], link=link)
+            trees, problems = self._restored(absent, allow_private=allow_private, policy=policy)
+            change.install([(skill, trees[skill.name]) for skill in absent if skill.name in trees], link=link)
+            if problems:
+                raise SourceError(" ".join(problems))
         return SyncResult(tuple(skill.name for skill in absent), tuple(same), tuple(kept), tuple(unlocked))
 
     def is_edited(self, state: SkillState) -> bool:
@@ -478,9 +482,13 @@ class Project:
 
     def _restored(
         self, skills: Sequence[LockedSkill], *, allow_private: bool, policy: SignaturePolicy
-    ) -> dict[str, SkillTree]:
-        """The trees of locked skills: from the store, else from their sources, one request for each commit."""
+    ) -> tuple[dict[str, SkillTree], list[str]]:
+        """The trees of locked skills: from the store, else from their sources, one request for each commit.
+
+        And a sentence for each source that does not give what it should: the others go on.
+        """
         trees: dict[str, SkillTree] = {}
+        problems: list[str] = []
         missing: dict[tuple[Origin, str], list[LockedSkill]] = {}
         for skill in skills:
             tree = self.store.get(skill.tree)
@@ -488,15 +496,24 @@ class Project:
                 trees[skill.name] = tree
                 continue
             if skill.base:
-                raise SourceError(
+                problems.append(
                     f"{skill.name!r} has local edits that are not on this machine. Commit {skill.path} with the lock."
                 )
-            origin = self.origin_of(skill)
+                continue
+            try:
+                origin = self.origin_of(skill)
+            except SourceError as error:
+                problems.append(error.message)
+                continue
             pinned = origin.at(skill.commit) if origin.kind in {OriginKind.GIT, OriginKind.PACKAGE} else origin
             missing.setdefault((replace(pinned, subpath=""), skill.origin.ref), []).append(skill)
         for (origin, ref), group in missing.items():
-            trees |= self._refetched(origin, ref, group, allow_private=allow_private, policy=policy)
-        return trees
+            try:
+                trees |= self._refetched(origin, ref, group, allow_private=allow_private, policy=policy)
+            except (SourceError, ConfigError) as error:
+                names = ", ".join(skill.name for skill in group[:12])
+                problems.append(f"Not restored: {names}: {error.message}")
+        return trees, problems
 
     def _refetched(
         self, origin: Origin, ref: str, skills: Sequence[LockedSkill], *, allow_private: bool, policy: SignaturePolicy

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from adk_skills_agent.errors import ConfigError, SourceError
+from adk_skills_agent.errors import ConfigError, SkillsError, SourceError
 from adk_skills_agent.sandbox import temporary_prefix
 from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills, whole_source
 from adk_skills_agent.sources.git import newest_commit
@@ -42,6 +42,7 @@ class UpdateState(StrEnum):
     CONFLICT = "conflict"
     GONE = "gone"
     UNAVAILABLE = "unavailable"
+    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class SkillUpdate:
     merged: SkillTree | None  # what would be installed; None where that cannot be said
     conflicts: tuple[str, ...] = ()  # files that both sides changed, in ways that exclude one another
     problem: str = ""  # why its source could not be asked, or what it gave is refused; the trees are empty then
+    unreadable: bool = False  # whether the problem is with what is installed, and not with the source
 
     @property
     def name(self) -> str:
@@ -75,7 +77,7 @@ class SkillUpdate:
     def state(self) -> UpdateState:
         """In one word."""
         if self.problem:
-            return UpdateState.UNAVAILABLE
+            return UpdateState.UNREADABLE if self.unreadable else UpdateState.UNAVAILABLE
         if self.theirs is None:
             return UpdateState.GONE
         if self.conflicts:
@@ -229,18 +231,29 @@ def plan_updates(
             raise ConfigError(f"{name!r} is not installed here. See: adk-skills list --installed.")
     chosen = [lock.skills[name] for name in dict.fromkeys(names)] if names else list(lock.skills.values())
     groups: dict[Origin, list[LockedSkill]] = {}
-    for skill in chosen:
-        groups.setdefault(whole_source(project.origin_of(skill)), []).append(skill)
     updates: list[SkillUpdate] = []
+    for skill in chosen:
+        try:
+            groups.setdefault(whole_source(project.origin_of(skill)), []).append(skill)
+        except SourceError as error:
+            updates.append(_failed(skill, error))
     for origin, group in groups.items():
         try:
             found = _newest(origin, group, allow_private=allow_private, signatures=signatures)
-        except SourceError as error:  # the other sources go on
-            nothing = SkillTree({})
-            updates += [SkillUpdate(skill, nothing, nothing, None, None, problem=error.message) for skill in group]
+        except (SourceError, ConfigError) as error:  # the other sources go on
+            updates += [_failed(skill, error) for skill in group]
             continue
-        updates += [_planned(project, skill, found.get(skill.origin.subpath), prefer, allow_private) for skill in group]
+        for skill in group:
+            try:
+                updates.append(_planned(project, skill, found.get(skill.origin.subpath), prefer, allow_private))
+            except SourceError as error:
+                updates.append(_failed(skill, error))
     return sorted(updates, key=lambda update: update.name)
+
+
+def _failed(skill: LockedSkill, error: SkillsError, *, unreadable: bool = False) -> SkillUpdate:
+    nothing = SkillTree({})
+    return SkillUpdate(skill, nothing, nothing, None, None, problem=error.message, unreadable=unreadable)
 
 
 def _newest(
@@ -273,7 +286,10 @@ def _planned(
     if not state.is_same and not project.is_edited(state):
         ours = project.store.get(locked.tree) or base
     else:
-        ours = read_tree(folder, f"The installed skill {locked.name!r}", skipped=NOT_COMPARED)
+        try:
+            ours = read_tree(folder, f"The installed skill {locked.name!r}", skipped=NOT_COMPARED)
+        except SourceError as error:
+            return _failed(locked, error, unreadable=True)
     if found is None:
         return SkillUpdate(locked, base, ours, None, None)
     theirs = _unchanged(project, locked, base) if found == "same" else replace(found, name=locked.name)
