@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import random
 import shutil
@@ -22,7 +24,7 @@ from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills
 from adk_skills_agent.sources.lock_file import read_skill_lock
 from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
 from adk_skills_agent.sources.project import Project
-from adk_skills_agent.sources.store import SkillStore
+from adk_skills_agent.sources.store import SkillStore, one_at_a_time
 from adk_skills_agent.sources.tree import NOT_COMPARED, SkillTree, read_tree
 from adk_skills_agent.sources.update import apply_updates, plan_updates
 
@@ -175,6 +177,28 @@ def test_two_processes_at_once_leave_both_skills(repository: Repository, tmp_pat
         [PROGRAM, "verify"], cwd=project, env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout == "2 of 2 skills as locked.\n"
+
+
+def test_a_process_that_waits_for_another_says_so(repository: Repository, project: Project, tmp_path: Path):
+    """It was silent, for as long as the other took."""
+    key = hashlib.sha256(os.fsencode(project.root.resolve())).hexdigest()[:32]
+    guard = tmp_path / f".local/share/adk-skills/projects/{key}.guard"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(one_at_a_time(guard, "it"))
+        waiting = subprocess.Popen(
+            [PROGRAM, "add", str(repository.bare), "--skill", "pdf", "--yes"],
+            cwd=project.root,
+            env={**os.environ, "HOME": str(tmp_path)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == f"Another process is changing {project.root}; waiting until it ends.\n"
+    with waiting:
+        assert waiting.wait(60) == 0
+    assert list(read_skill_lock(project.lock_path).skills) == ["pdf"]
 
 
 @pytest.mark.slow

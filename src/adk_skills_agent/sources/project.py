@@ -576,7 +576,7 @@ class _Change:
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._held = one_at_a_time(project.guard_path())
+        self._held = one_at_a_time(project.guard_path(), str(project.root))
         self.lock = SkillLock()
 
     def __enter__(self) -> _Change:

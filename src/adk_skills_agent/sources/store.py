@@ -21,6 +21,8 @@ from adk_skills_agent.sources.tree import SkillTree, digest_folder, read_tree, t
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _ASIDE = ".aside-"
+TELL_AFTER_SECONDS = 2.0
+"""How long a process waits for another without a word."""
 STALE_SECONDS = 3600.0
 """What a process that was killed left aside is removed when it is older than that."""
 
@@ -261,10 +263,11 @@ def flush_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def one_at_a_time(place: Path) -> Iterator[None]:
-    """Let one process at a time change a project; the others wait.
+def one_at_a_time(place: Path, what: str) -> Iterator[None]:
+    """Let one process at a time change a project; the others wait, and say so when it takes long.
 
-    The file ``place`` is made, kept, and locked while the block runs; a kill unlocks it. Raises ``SourceError`` when
+    The file ``place`` is made, kept, and locked while the block runs; a kill unlocks it. ``what`` is changed, for the
+    log. Raises ``SourceError`` when
     the disk refuses.
     """
     import fcntl
@@ -275,7 +278,18 @@ def one_at_a_time(place: Path) -> Iterator[None]:
     except OSError as error:
         raise SourceError(f"{place} cannot be made: {error.strerror}.") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        deadline = time.monotonic() + TELL_AFTER_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.02)
+        else:
+            import logging  # verifying needs none of it
+
+            logging.getLogger(__name__).warning("Another process is changing %s; waiting until it ends.", what)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
