@@ -19,6 +19,7 @@ from adk_skills_agent.errors import ConfigError, SourceError
 from adk_skills_agent.sources import lock_file
 from adk_skills_agent.sources import project as project_module
 from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills
+from adk_skills_agent.sources.git import checkout
 from adk_skills_agent.sources.lock_file import LockedSkill, read_skill_lock
 from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
 from adk_skills_agent.sources.project import Project, compare_all, locked_skill_at
@@ -340,6 +341,10 @@ def test_a_damaged_tree_of_the_store_is_not_used(project: Project, tmp_path: Pat
         (lambda text: text[:-30], "no TOML|cannot be used"),
         (lambda text: '{"format": 1}', "lock of packages"),
         (lambda text: text.replace('kind = "folder"', 'kind = "ftp"'), "cannot be used"),
+        (lambda text: text.replace(".agents/skills/pdf", ".git/pdf"), "no place"),
+        (lambda text: text.replace('source = "/src"', 'source = "--editable=/src"'), "no source"),
+        (lambda text: text.replace('"folder"', '"pypi"'), "no name of a package"),
+        (lambda text: text.replace('source = "/src"', 'source = "/src"\nsubpath = "../etc"'), "leaves the source"),
     ],
 )
 def test_a_lock_that_was_tampered_with_is_refused(project: Project, change, said: str):
@@ -347,6 +352,25 @@ def test_a_lock_that_was_tampered_with_is_refused(project: Project, change, said
     project.lock_path.write_text(change(project.lock_path.read_text()))
     with pytest.raises(ConfigError, match=said):
         project.verify()
+
+
+@pytest.mark.parametrize("key", ["commit", "ref"])
+def test_row_138_what_a_lock_says_is_no_option_of_git(key: str, repository: Repository, run: Run, tmp_path: Path):
+    """The lock of a project may be anybody's: sync began what stood after ``--upload-pack=`` in it."""
+    run("add", repository.bare, "--skill", "pdf", "--yes", "--ref", "main")
+    shutil.rmtree(tmp_path / "home/.local")
+    shutil.rmtree(tmp_path / "project/.agents")
+    lock = tmp_path / "project/adk-skills.lock"
+    option = f"--upload-pack=touch {tmp_path}/planted; git-upload-pack"
+    was = next(line for line in lock.read_text().splitlines() if line.startswith(f"{key} = "))
+    lock.write_text(lock.read_text().replace(was, f'{key} = "{option}"'))
+    for command in ("sync", "outdated"):
+        done = run(command)
+        assert done.returncode == 2
+        assert "is no branch, tag, commit or version" in done.stderr
+    with pytest.raises(SourceError), checkout(repository.url, option):
+        pass
+    assert not (tmp_path / "planted").exists()
 
 
 def test_a_link_in_the_way_does_not_lead_an_installation_out_of_the_project(project: Project, tmp_path: Path):

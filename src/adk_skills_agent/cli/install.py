@@ -93,9 +93,9 @@ def add_command(
     fetched, are refused, or you do not agree.
     """
     from adk_skills_agent.sources import consent_page, fetch_skills, open_project, read_origin
+    from adk_skills_agent.sources.lock_file import SKILLS_FOLDER
     from adk_skills_agent.sources.origin import repository_of
     from adk_skills_agent.sources.other_installers import fetch_listed, listed_elsewhere
-    from adk_skills_agent.sources.project import SKILLS_FOLDER
     from adk_skills_agent.sources.requires import resolve_requirements
 
     project = open_project(Path.cwd(), scope)

@@ -317,7 +317,7 @@ def _package(origin: Origin) -> Opened:
         place = Path(folder, "site")
         arguments = ["pip", "install", "--no-config", "--no-deps", "--only-binary=:all:", f"--target={place}"]
         run_uv(
-            [*arguments, *Index().options(), wanted],
+            [*arguments, *Index().options(), "--", wanted],
             cache=Path(cache or folder) / "uv",
             seconds=120,
             what=what,

@@ -215,7 +215,7 @@ class GitCheckout:
         """
         if ref and not is_commit(ref):
             name = f"refs/tags/{ref}"
-            fetch = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", *_server(self.url), "origin")
+            fetch = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", *_server(self.url), "--", "origin")
             if _run_git(self._folder, *fetch, f"+{name}:{name}")[0] == 0:
                 signer, reason = self._signer("verify-tag", name, policy)
                 same = _git(self._folder, "rev-parse", f"{name}^{{commit}}", may_fail=True).decode().strip()
@@ -330,7 +330,7 @@ def _fetched(folder: Path, url: str, ref: str) -> str:
     wanted = ref or "HEAD"
     base = ("fetch", "--quiet", "--no-tags", "--filter=blob:none", *_server(url))
     try:
-        _git(folder, *base, "--depth=1", "origin", wanted)
+        _git(folder, *base, "--depth=1", "--", "origin", wanted)
     except SourceError:
         if not is_commit(wanted):
             raise

@@ -14,11 +14,12 @@ from typing import Any
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format import normalise_name
-from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
+from adk_skills_agent.sources.origin import Origin, OriginKind, check_locked, read_origin
 from adk_skills_agent.sources.store import write_aside
 from adk_skills_agent.sources.tree import tree_digest
 
 LOCK_FILE = "adk-skills.lock"
+SKILLS_FOLDER = ".agents/skills"
 VERSION = 1
 _MAX_BYTES = 64 << 20
 _HEAD = "# Made by adk-skills; commit it. Change it with: adk-skills add, update, remove.\n"
@@ -208,8 +209,7 @@ def _locked(one: Mapping[str, Any]) -> LockedSkill:
     name, path, files = one["name"], one["path"], one["files"]
     if not isinstance(name, str) or normalise_name(name) != name or not name:
         raise ValueError(f"{name!r} is no name of a skill")
-    parts = path.split("/")
-    if not {"", ".", ".."}.isdisjoint(parts) or parts[-1] != name:
+    if path != f"{SKILLS_FOLDER}/{name}":
         raise ValueError(f"the path {path!r} is no place for it")
     texts = {key: one.get(key, "") for key in _TEXTS}
     if set(map(type, (*texts.values(), *files, *files.values(), one["source"]))) != {str}:
@@ -218,6 +218,7 @@ def _locked(one: Mapping[str, Any]) -> LockedSkill:
     if tree_digest(files, executables) != one["tree"]:
         raise ValueError(f"the digests of the files of {name!r} are not those of its tree")
     origin = Origin(OriginKind(one["kind"]), one["source"], texts["ref"], texts["subpath"])
+    check_locked(origin, texts["commit"])
     return LockedSkill(
         name,
         path,

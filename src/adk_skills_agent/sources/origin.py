@@ -16,6 +16,7 @@ _SHORT = r"(?P<repo>[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100})(?:/(?P<
 _SCP = r"(?P<user>[A-Za-z0-9._-]+)@(?P<host>[A-Za-z0-9.-]+):(?!//)(?P<path>[^@]+?)(?:@(?P<ref>.+))?"
 _PACKAGE = r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==(?P<version>[A-Za-z0-9.+!_-]+))?"
 _TREE = r"/(?P<repo>.+?)(?:/-)?/tree/(?P<ref>[^/]+)(?:/(?P<path>.+))?"
+_FETCHED_AT = r"[A-Za-z0-9][A-Za-z0-9._:+!-]{0,250}"
 _REF = r"(?!-)[A-Za-z0-9][A-Za-z0-9._/+-]{0,250}"
 
 
@@ -89,6 +90,24 @@ def read_origin(text: str, *, ref: str | None = None, base: Path | None = None, 
             raise ConfigError(f"The path {origin.subpath!r} leaves the source. Write a folder inside it.")
         origin = replace(origin, subpath="/".join(parts))
     return origin
+
+
+def check_locked(origin: Origin, commit: str) -> None:
+    """Refuse a source of a lock, which may be anybody's, that a user could not have written (row 138).
+
+    Raises ``ValueError``: a part would be an option of git or uv, or leaves the source.
+    """
+    is_package = origin.kind is OriginKind.PACKAGE
+    controls = any(ord(char) < 32 or ord(char) == 127 for char in origin.location)
+    if not origin.location or origin.location.startswith("-") or controls:
+        raise ValueError(f"{origin.location[:80]!r} is no source")
+    if is_package and not re.fullmatch(_PACKAGE, origin.location):
+        raise ValueError(f"{origin.location[:80]!r} is no name of a package")
+    for text, pattern in ((origin.ref, _REF), (commit, _FETCHED_AT)):
+        if text and not re.fullmatch(pattern, text):
+            raise ValueError(f"{text[:80]!r} is no branch, tag, commit or version")
+    if origin.subpath and not {"", ".", ".."}.isdisjoint(origin.subpath.split("/")):
+        raise ValueError(f"the path {origin.subpath[:80]!r} leaves the source")
 
 
 def repository_of(origin: Origin) -> str:

@@ -22,6 +22,7 @@ from adk_skills_agent.catalog.settings import RegistryConfig, data_folder, home_
 from adk_skills_agent.errors import ConfigError, SourceError
 from adk_skills_agent.sources.lock_file import (
     LOCK_FILE,
+    SKILLS_FOLDER,
     LockedSkill,
     SkillLock,
     changed_manifest,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from adk_skills_agent.sources.fetch import FetchedSkill
     from adk_skills_agent.sources.signatures import SignaturePolicy
 
-SKILLS_FOLDER = ".agents/skills"
 _FLUSHED_SINGLY = 50  # files of one change; more are flushed together
 InstallScope = Literal["project", "user"]
 
