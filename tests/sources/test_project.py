@@ -299,6 +299,15 @@ def test_a_link_shares_one_copy_that_nobody_may_write(repository: Repository, ru
 # Without the command line
 
 
+def test_a_link_to_a_store_that_is_gone_is_restored(repository: Repository, run: Run, tmp_path: Path):
+    """On another machine, or after the store was removed; it was called a local edit, and nothing brought it back."""
+    run("add", repository.bare, "--skill", "pdf", "--yes", "--link")
+    shutil.rmtree(tmp_path / "home/.local")
+    assert run("verify").stdout == "pdf: not installed\n0 of 1 skill as locked.\n"
+    assert run("sync", "--frozen").stdout == "1 skill installed, 0 unchanged.\n"
+    assert run("verify").returncode == 0
+
+
 def test_a_folder_that_was_there_is_not_overwritten(project: Project):
     mine = project.skills_folder / "pdf"
     mine.mkdir(parents=True)

@@ -71,8 +71,8 @@ class SkillState:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing is installed."""
-        return not os.path.lexists(self.folder)
+        """Whether nothing is installed: there is no folder, or a link to a tree that the store has no more."""
+        return not os.path.lexists(self.folder) or (self.folder.is_symlink() and not self.folder.exists())
 
     def sentences(self) -> list[str]:
         """One for each difference."""
