@@ -252,6 +252,17 @@ def test_a_server_that_lies_is_caught(entry: dict[str, object], text: str, said:
         skills.trees(skills.folders())
 
 
+def test_a_server_that_prints_a_banner_is_asked_and_told_in_a_line(served: Path, run: Run, tmp_path: Path):
+    """Before, a traceback of the SDK for each line."""
+    program = tmp_path / "server.sh"
+    program.write_text(f"#!/bin/sh\necho 'Welcome!'\nexec {COMMAND[0]} serve --dir {served}\n")
+    program.chmod(0o755)
+    done = run("add", f"mcp:{program}", "--skill", "pdf", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "Failed to parse" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_server_without_the_extension_and_none_at_all_are_said(tmp_path: Path):
     script = tmp_path / "plain.py"
     script.write_text(LIAR.format(entry={}, text="").replace('server.extensions["io', 'server.extensions["x'))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 import os
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -167,6 +168,7 @@ class McpSkills:
         answers: Any = TypeAdapter(dict[str, Any])
         try:
             async with AsyncExitStack() as stack:
+                stack.enter_context(_sdk_without_tracebacks())
                 server: Any
                 if "://" in self._location:
                     token = os.environ.get(TOKEN_VARIABLE)
@@ -191,7 +193,7 @@ class McpSkills:
 
                 yield ask
         except (MCPError, OSError, TimeoutError) as error:
-            raise SourceError(f"{self.what()} cannot be asked: {error}.") from error
+            raise SourceError(f"{self.what()} cannot be asked: {_one_line(error)}.") from error
         except BaseExceptionGroup as group:
             raise self._plain(group) from group
 
@@ -232,7 +234,27 @@ class McpSkills:
             error = error.exceptions[0]
         if isinstance(error, SourceError | ConfigError) or not isinstance(error, Exception):
             return error
-        return SourceError(f"{self.what()} cannot be asked: {error or type(error).__name__}.")
+        return SourceError(f"{self.what()} cannot be asked: {_one_line(error)}.")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+@contextmanager
+def _sdk_without_tracebacks() -> Iterator[None]:
+    """The SDK logs a traceback for each line that is no message; programs that print a banner are common."""
+
+    def without(record: logging.LogRecord) -> bool:
+        record.exc_info = None
+        return True
+
+    sdk = logging.getLogger("mcp.client.stdio")
+    sdk.addFilter(without)
+    try:
+        yield
+    finally:
+        sdk.removeFilter(without)
 
 
 def _content(answer: Mapping[str, Any], what: str) -> bytes:
