@@ -18,6 +18,8 @@ GITHUB = "https://github.com"
         ("anthropics/skills", "git", f"{GITHUB}/anthropics/skills", "", ""),
         ("anthropics/skills/skills/pdf@v1.2", "git", f"{GITHUB}/anthropics/skills", "v1.2", "skills/pdf"),
         (f"{GITHUB}/a/b/tree/main/skills/pdf", "git", f"{GITHUB}/a/b", "main", "skills/pdf"),
+        (f"{GITHUB}/a/b/blob/main/skills/pdf/SKILL.md", "git", f"{GITHUB}/a/b", "main", "skills/pdf"),
+        ("a/b/skills/pdf/SKILL.md@v1", "git", f"{GITHUB}/a/b", "v1", "skills/pdf"),
         ("https://gitlab.com/g/sub/r/-/tree/dev/x", "git", "https://gitlab.com/g/sub/r", "dev", "x"),
         ("https://git.example.com/team/skills.git@main", "git", "https://git.example.com/team/skills.git", "main", ""),
         ("git+https://h.example/r@v1#skills/x", "git", "https://h.example/r", "v1", "skills/x"),

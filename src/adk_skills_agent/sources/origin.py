@@ -15,7 +15,7 @@ ARCHIVE_SUFFIXES = (".zip", ".skill", ".tar.gz", ".tgz", ".tar")
 _SHORT = r"(?P<repo>[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100})(?:/(?P<path>[^@]+))?(?:@(?P<ref>.+))?"
 _SCP = r"(?P<user>[A-Za-z0-9._-]+)@(?P<host>[A-Za-z0-9.-]+):(?!//)(?P<path>[^@]+?)(?:@(?P<ref>.+))?"
 _PACKAGE = r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==(?P<version>[A-Za-z0-9.+!_-]+))?"
-_TREE = r"/(?P<repo>.+?)(?:/-)?/tree/(?P<ref>[^/]+)(?:/(?P<path>.+))?"
+_TREE = r"/(?P<repo>.+?)(?:/-)?/(?:tree|blob)/(?P<ref>[^/]+)(?:/(?P<path>.+))?"
 _FETCHED_AT = r"[A-Za-z0-9][A-Za-z0-9._:+!-]{0,250}"
 _REF = r"(?!-)[A-Za-z0-9][A-Za-z0-9._/+-]{0,250}"
 
@@ -88,6 +88,8 @@ def read_origin(text: str, *, ref: str | None = None, base: Path | None = None, 
         parts = [part for part in origin.subpath.split("/") if part not in {"", "."}]
         if ".." in parts:
             raise ConfigError(f"The path {origin.subpath!r} leaves the source. Write a folder inside it.")
+        if parts and parts[-1].lower() == "skill.md":  # the address of the file, copied from a browser
+            parts.pop()
         origin = replace(origin, subpath="/".join(parts))
     return origin
 
