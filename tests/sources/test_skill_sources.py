@@ -170,12 +170,12 @@ class Steered(TreeSource):
         if self.hold is not None:
             await self.hold.wait()
         if self.fails:
-            raise ConnectionError("the database is away")
+            raise ConnectionError("the database is away.")
         return await super().list_metadata()
 
     async def read_file(self, name: str, path: str) -> bytes:
         if self.fails:
-            raise ConnectionError("the database is away")
+            raise ConnectionError("the database is away.")
         self.reads.append((name, path))
         return await super().read_file(name, path)
 
@@ -228,6 +228,7 @@ def test_a_dead_source_holds_up_nobody(registry: SkillsRegistry, folder: Path, h
     assert list(registry) == ["csv", "pdf"]
     (told,) = [one for one in registry.diagnostics if one.code == "source-unavailable"]
     assert "'dead'" in told.message
+    assert ".." not in told.message
     release.set()
     registry.remove_source("dead")
     assert not any(one.code == "source-unavailable" for one in registry.diagnostics)
@@ -432,6 +433,8 @@ def test_names_of_sources_are_checked(registry: SkillsRegistry):
         registry.add_source(Steered(), name="My DB")
     with pytest.raises(ConfigError, match="no source 'x'"):
         registry.remove_source("x")
+    with pytest.raises(ConfigError, match="takes a SkillSource, not 'owner/repo'"):
+        registry.add_source("owner/repo", name="short")  # type: ignore[arg-type]
     registry.remove_source("db")
 
 

@@ -185,11 +185,16 @@ class SkillsRegistry(CatalogReader):
             How many skills of the source are in the catalog.
 
         Raises:
-            ConfigError: There is a source of that name, or it is no name.
+            ConfigError: There is a source of that name, it is no name, or ``source`` is none.
         """
-        from adk_skills_agent.catalog.skill_source import SourceFeed
+        from adk_skills_agent.catalog.skill_source import SkillSource, SourceFeed
         from adk_skills_agent.errors import ConfigError
 
+        if not isinstance(source, SkillSource):
+            raise ConfigError(
+                f"add_source() takes a SkillSource, not {source!r:.80}. Wrap it, for example in "
+                "adk_skills_agent.sources.OriginSource('owner/repo') or FolderSource('skills')."
+            )
         with self._lock:
             if name in self._feeds:
                 raise ConfigError(f"There is a source {name!r} already. Remove it, or give this one another name.")

@@ -261,7 +261,7 @@ class SourceFeed:
             age = age_in_words(max(0.0, time.time() - self._listed_at))
             self._last = f" What it listed last is shown, of {when} ({age} old when it went away)."
         last = self._last
-        self.problems = (self._problem("source-unavailable", f"{what[:300]}.{last}"),)
+        self.problems = (self._problem("source-unavailable", f"{what[:300].rstrip('.')}.{last}"),)
 
     def _problem(self, code: str, what: str) -> Diagnostic:
         return Diagnostic(code, Severity.WARNING, f"The source of skills {self.name!r} {what}")
