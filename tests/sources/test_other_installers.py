@@ -39,6 +39,28 @@ def test_the_lock_of_npx_skills_is_written_on_request_and_read_again(repository:
     assert sorted(found) == ["csv", "pdf"]
 
 
+def test_what_npx_skills_locked_stays_and_what_it_does_not_know_is_told(
+    repository: Repository, run: Run, tmp_path: Path
+):
+    theirs = {"source": "a/b", "sourceType": "github", "skillPath": "x/SKILL.md", "computedHash": "0"}
+    ours_before = {"source": "a/b", "sourceType": "github", "skillPath": "old/SKILL.md"}
+    place = tmp_path / "project/skills-lock.json"
+    place.write_text(json.dumps({"version": 1, "skills": {"theirs": theirs, "removed": ours_before}}))
+    folder = tmp_path / "chart"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text(skill_text("chart"))
+    assert run("pack", folder).returncode == 0
+    run("add", "chart.skill", "--yes")
+    run("add", repository.bare, "--skill", "pdf", "--yes")
+    done = run("sync", "--skills-lock")
+    assert done.returncode == 0
+    assert "does not know their sources: chart" in done.stderr
+    assert sorted(read_other_lock(place)) == ["pdf", "theirs"]
+    place.write_text("{")
+    assert run("sync", "--skills-lock").returncode == 2
+    assert place.read_text() == "{"
+
+
 def test_a_copy_that_gh_installed_is_known_by_its_metadata(run: Run, tmp_path: Path):
     folder = tmp_path / "project/.agents/skills/pdf"
     folder.mkdir(parents=True)

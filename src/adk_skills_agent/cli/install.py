@@ -292,7 +292,11 @@ def sync_command(
         from adk_skills_agent.sources.other_installers import OTHER_LOCK, other_lock_text
         from adk_skills_agent.sources.store import write_aside
 
-        write_aside(project.root / OTHER_LOCK, other_lock_text(project.read_lock()).encode())
+        text, unknown = other_lock_text(project.read_lock(), project.root / OTHER_LOCK)
+        write_aside(project.root / OTHER_LOCK, text.encode())
+        if unknown:
+            said = f"note: not in {OTHER_LOCK}, as npx skills does not know their sources: {', '.join(unknown)}"
+            click.echo(safe(said), err=True)
     if as_json:
         print_json(
             {

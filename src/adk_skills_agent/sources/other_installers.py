@@ -30,6 +30,7 @@ BY_GH = "gh:"
 """As a source: the copies in ``.agents/skills`` that ``gh skill install`` made."""
 _VERSIONS = (1, 3)
 _GH_KEYS = ("github-repo", "github-ref", "github-tree-sha", "github-path", "github-pinned", "local-path")
+_OTHER_KINDS = {OriginKind.GIT: "git", OriginKind.FOLDER: "local", OriginKind.WELL_KNOWN: "well-known"}
 _BY_FOLDER = frozenset({OriginKind.GIT, OriginKind.FOLDER, OriginKind.ARCHIVE})
 
 
@@ -137,20 +138,36 @@ def _origin_of(one: Mapping[str, str], base: Path) -> Origin:
     return Origin(origin.kind, origin.location, origin.ref, folder or origin.subpath)
 
 
-def other_lock_text(lock: SkillLock) -> str:
-    """The same skills as a ``skills-lock.json``; without a hash, which that tool computes in a way of its own."""
-    skills = {}
+def other_lock_text(lock: SkillLock, there: Path) -> tuple[str, list[str]]:
+    """The same skills as a ``skills-lock.json``; without a hash, which that tool computes in a way of its own.
+
+    What that tool itself locked in the file ``there`` (an entry has a hash then) stays. Returns the text, and the names
+    of skills whose sources that tool does not know. Raises ``ConfigError`` when the file is there and is no such lock.
+    """
+    skills: dict[str, Mapping[str, object]] = {}
+    if there.is_file():
+        try:
+            old = json.loads(there.read_bytes())["skills"]
+            skills = {name: one for name, one in old.items() if "computedHash" in one and name not in lock.skills}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            said = f"{there} is no skills-lock.json, so it stays as it is: {error!r:.100}. Move it away."
+            raise ConfigError(said) from error
+    unknown = []
     for skill in lock.skills.values():
+        kind = _OTHER_KINDS.get(skill.origin.kind)
+        if kind is None:
+            unknown.append(skill.name)
+            continue
         place = skill.origin.location
         short = place.removeprefix("https://github.com/")
         is_github = short != place
         skills[skill.name] = {
             "source": short if is_github else place,
-            "sourceType": "github" if is_github else "git" if skill.origin.kind is OriginKind.GIT else "local",
+            "sourceType": "github" if is_github else kind,
             "skillPath": f"{skill.origin.subpath}/SKILL.md" if skill.origin.subpath else "SKILL.md",
             **({"ref": skill.origin.ref} if skill.origin.ref else {}),
         }
-    return json.dumps({"version": 1, "skills": skills}, indent=2) + "\n"
+    return json.dumps({"version": 1, "skills": dict(sorted(skills.items()))}, indent=2) + "\n", unknown
 
 
 # gh skill.
