@@ -299,6 +299,15 @@ def test_a_link_shares_one_copy_that_nobody_may_write(repository: Repository, ru
 # Without the command line
 
 
+def test_an_update_leaves_a_link_a_link(repository: Repository, run: Run, tmp_path: Path):
+    run("add", repository.bare, "--skill", "pdf", "--yes", "--link")
+    repository.write({"skills/pdf/more.md": "More.\n"})
+    assert run("update", "--yes").returncode == 0
+    place = tmp_path / "project/.agents/skills/pdf"
+    assert place.is_symlink()
+    assert (place / "more.md").read_text() == "More.\n"
+
+
 def test_a_link_to_a_store_that_is_gone_is_restored(repository: Repository, run: Run, tmp_path: Path):
     """On another machine, or after the store was removed; it was called a local edit, and nothing brought it back."""
     run("add", repository.bare, "--skill", "pdf", "--yes", "--link")

@@ -664,7 +664,7 @@ class _Change:
             os.sync()
 
     def install(self, entries: Iterable[tuple[LockedSkill, SkillTree]], *, link: bool) -> None:
-        """Put trees in place; the bytes of a folder that goes are kept.
+        """Put trees in place; the bytes of a folder that goes are kept, and a link to the store stays one.
 
         Raises ``SourceError`` when the disk refuses.
         """
@@ -677,7 +677,7 @@ class _Change:
                 if compare(entry, target).is_same and (not link or target.is_symlink()):
                     continue
                 self.backup(target)
-                if link:
+                if link or (target.is_symlink() and target.readlink().parent == stored.parent):
                     if not self._project.store.is_whole(tree.digest):
                         self._project.store.put(tree)
                     install_link(target, stored)
