@@ -120,6 +120,7 @@ def test_commands_skills_and_scripts_are_completed(skills: Path) -> None:
         assert completed(f"adk-skills {command} sk") == ["dir,sk"]
     assert completed("adk-skills eval cases.yaml --judge n") == ["plain,none"]
     assert completed("adk-skills eval cases.yaml --judge gemini") == []
+    assert completed("adk-skills add ./sk") == ["file,./sk"]
 
 
 def test_fish_and_zsh_also_show_what_a_skill_is_for(skills: Path) -> None:

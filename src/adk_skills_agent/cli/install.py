@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from adk_skills_agent.cli.output import counted, print_columns, print_json, printable, safe
-from adk_skills_agent.cli.sources import a_path, complete_installed, json_option
+from adk_skills_agent.cli.sources import a_path, complete_installed, complete_source, json_option
 from adk_skills_agent.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ Before anything is written, it says what would be installed and asks; without a 
 
 
 @click.command("add", epilog=_ADD_EXAMPLES)
-@click.argument("source")
+@click.argument("source", shell_complete=complete_source)
 @click.option("--skill", "-s", "names", multiple=True, metavar="NAME", help="Which skill, or plugin (repeatable).")
 @click.option("--all", "everything", is_flag=True, help="Every skill of the source.")
 @click.option("--ref", help="Branch, tag or commit; a version for pypi:.")

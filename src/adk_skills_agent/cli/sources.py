@@ -112,6 +112,13 @@ def complete_installed(ctx: click.Context, param: click.Parameter, incomplete: s
     return [CompletionItem(name) for name in installed if name.startswith(incomplete)]
 
 
+def complete_source(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Files and folders of this machine; what is elsewhere nobody can guess."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
 def complete_script(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The scripts of the skill that was named, as they may be called: with their folder or without."""
     from click.shell_completion import CompletionItem
