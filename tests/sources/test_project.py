@@ -146,6 +146,8 @@ def test_frozen_fails_on_local_edits_and_on_a_manifest_that_wants_more(
     assert "csv is wanted and not in the lock" in wants_more.stderr
     manifest.write_text(was.replace("skills/pdf", "skills/csv"))
     assert "pdf is wanted from" in run("sync", "--frozen").stderr
+    manifest.write_text('[tool.adk-skills.skills]\npdf = {source = "a/b", ref = 5}\n')
+    assert "the skill 'pdf' has a ref or a path that is no text" in run("sync", "--frozen").stderr
     manifest.write_text("[tool.adk-skills.skills]\n")
     assert "pdf is locked, and not wanted or needed any more" in run("sync", "--frozen").stderr
     assert "Differs: pdf is locked" in run("sync").stdout

@@ -227,6 +227,8 @@ def test_a_source_that_cannot_be_signed_is_refused_before_it_is_read(run: Run, t
     ("table", "said"),
     [
         ('require-signature = "yes"', "Write true or false"),
+        ("require_signature = true", "Did you mean 'require-signature'"),
+        ("signatures = true", "there is no 'signatures'"),
         ("signers = 3", "must be a table"),
         ('signers.shh = "x"', "Did you mean 'ssh'"),
         ('signers.ssh = "nowhere"', "there is no such file"),

@@ -294,11 +294,13 @@ def read_wanted(path: Path) -> dict[str, Origin]:
             raise ConfigError(f"{path}: the skill {name!r} has no source. Write {name} = 'owner/repo'.")
         ref = value.get("ref") if isinstance(value, Mapping) else None
         folder = value.get("path") if isinstance(value, Mapping) else None
+        if not isinstance(ref, str | None) or not isinstance(folder, str | None):
+            raise ConfigError(f"{path}: the skill {name!r} has a ref or a path that is no text. Put it in quotes.")
         try:
             origin = read_origin(source, ref=ref, base=path.parent, missing_ok=True)
         except ConfigError as error:
             raise ConfigError(f"{path}: the skill {name!r}: {error.message}") from error
-        wanted[name] = origin if folder is None else Origin(origin.kind, origin.location, origin.ref, str(folder))
+        wanted[name] = origin if folder is None else Origin(origin.kind, origin.location, origin.ref, folder)
     return wanted
 
 

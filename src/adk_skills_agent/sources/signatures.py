@@ -30,6 +30,7 @@ BUNDLE_SUFFIXES = (".sigstore.json", ".sigstore")
 """What the bundle of an archive is called: the name of the archive and one of these."""
 MAX_BUNDLE_BYTES = 4 << 20
 _KEYS = ("ssh", "gpg", "sigstore", "trust-root")
+_TABLE_KEYS = ("require-signature", "signers")
 _STATEMENT = "application/vnd.in-toto+json"
 
 
@@ -112,6 +113,11 @@ def read_signature_policy(path: Path) -> SignaturePolicy:
     table: Any = tool.get("adk-skills") if isinstance(tool, Mapping) else None
     if not isinstance(table, Mapping):
         return SignaturePolicy()
+    for key in table:
+        if "sign" in key and key not in _TABLE_KEYS:
+            close = nearest(key, _TABLE_KEYS, 1)
+            hint = close[0] if close else _TABLE_KEYS[0]
+            raise ConfigError(f"{path}, [tool.adk-skills]: there is no {key!r}. Did you mean {hint!r}?")
     required, signers = table.get("require-signature", False), table.get("signers", {})
     where = f"{path}, [tool.adk-skills.signers]"
     if not isinstance(required, bool):
