@@ -9,13 +9,14 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from repositories import PROGRAM, Repository, Run, skill_text
+from repositories import Repository, Run, skill_text
 
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.sources import git
@@ -200,20 +201,20 @@ def test_a_full_disk_and_a_file_that_is_too_large_are_named(repository: Reposito
         source.trees(["skills/pdf"])
 
 
-def test_what_a_killed_add_leaves_among_temporary_files_the_next_one_removes(
-    repository: Repository, run: Run, tmp_path: Path
-):
+def test_what_a_killed_add_leaves_among_temporary_files_the_next_one_removes(repository: Repository, tmp_path: Path):
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    environment = {**os.environ, "TMPDIR": str(temporary), "HOME": str(tmp_path / "home")}
+    # The installed program: a fork of the preloaded one knows the place of temporary files already.
+    add = [str(Path(sys.executable).with_name("adk-skills")), "add", "--yes"]
+    environment = {**os.environ, "TMPDIR": str(temporary), "HOME": str(tmp_path)}
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/x.git"
-        command = [PROGRAM, "add", url, "--yes"]
+        command = [*add, f"http://127.0.0.1:{silent.getsockname()[1]}/x.git"]
         with subprocess.Popen(command, cwd=tmp_path, env=environment) as killed, silent.accept()[0]:  # git waits now
             assert len(set(temporary.iterdir())) == 1
             killed.kill()
+    command = [*add, str(repository.bare), "--skill", "pdf"]
     for _ in range(20):  # it is removed beside, and the rest by the next
-        assert run("add", repository.bare, "--skill", "pdf", "--yes", env={"TMPDIR": str(temporary)}).returncode == 0
+        assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 0
         if not any(temporary.iterdir()):
             break
     assert not any(temporary.iterdir())
