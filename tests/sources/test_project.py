@@ -67,6 +67,7 @@ def test_nothing_is_written_without_a_yes_where_nobody_can_be_asked(repository: 
 
 def test_with_json_nothing_is_asked(repository: Repository, run: Run, tmp_path: Path):
     """Asked on a terminal, it was agreed to without the page, between the lines of the JSON."""
+    assert "Leave out one of them" in run("add", repository.bare, "--skill", "pdf", "--all", "--dry-run").stderr
     done = run("add", repository.bare, "--skill", "pdf", "--json")
     assert done.returncode == 2
     assert "With --json nothing is asked" in done.stderr

@@ -98,6 +98,8 @@ def add_command(
     from adk_skills_agent.sources.other_installers import fetch_listed, listed_elsewhere
     from adk_skills_agent.sources.requires import resolve_requirements
 
+    if names and everything:
+        raise ConfigError("--skill names some skills, and --all takes every one. Leave out one of them.")
     project = open_project(Path.cwd(), scope)
     policy = project.signature_policy().demanding(require_signature, bundle)
     signatures = policy if policy.is_asked else None
