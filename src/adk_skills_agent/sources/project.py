@@ -374,16 +374,7 @@ class Project:
 
     def unneeded(self) -> list[str]:
         """The skills in the lock that the manifest does not want, nor any skill that it wants needs."""
-        from adk_skills_agent.sources.requires import required_name
-
-        lock = self.read_lock().skills
-        waiting = [name for name in self.wanted() if name in lock]
-        needed = set(waiting)
-        while waiting:
-            more = {required_name(text) for text in lock[waiting.pop()].requires} & set(lock) - needed
-            needed |= more
-            waiting += more
-        return [name for name in lock if name not in needed]
+        return _unneeded(self.read_lock(), self.wanted())
 
     def _refuse_needed(self, lock: SkillLock, names: Sequence[str]) -> None:
         from adk_skills_agent.sources.requires import required_name
@@ -476,7 +467,7 @@ class Project:
                 said.append(f"{name} is wanted from {origin} and locked from {locked.origin}. {again}")
         said += [
             f"{name} is locked, and not wanted or needed any more. Remove it: adk-skills remove {name}"
-            for name in self.unneeded()
+            for name in _unneeded(lock, wanted)
         ]
         return said
 
@@ -687,6 +678,19 @@ class _Change:
                 raise SourceError(
                     f"{target} cannot be written: {error.strerror}. Mend that, then complete it: adk-skills sync."
                 ) from error
+
+
+def _unneeded(lock: SkillLock, wanted: Iterable[str]) -> list[str]:
+    waiting = [name for name in wanted if name in lock.skills]
+    needed = set(waiting)
+    while waiting:
+        if requires := lock.skills[waiting.pop()].requires:
+            from adk_skills_agent.sources.requires import required_name  # most skills need none, and its imports
+
+            more = {required_name(text) for text in requires} & set(lock.skills) - needed
+            needed |= more
+            waiting += more
+    return [name for name in lock.skills if name not in needed]
 
 
 def _keep_time(entry: LockedSkill, known: LockedSkill | None) -> LockedSkill:
