@@ -294,3 +294,18 @@ def test_what_a_dead_source_does_not_restore_is_named_and_the_rest_is_restored(
     assert done.returncode == 1
     assert f"Not restored: chart: The folder {folder} does not exist any more" in done.stderr
     assert (installed / "SKILL.md").is_file()
+
+
+def test_a_skill_that_its_source_spoilt_holds_up_no_other_of_that_source(
+    installed: Path, repository: Repository, run: Run, tmp_path: Path
+):
+    run("add", repository.bare, "--skill", "csv", "--yes")
+    (repository.work / "skills/csv/out").symlink_to("/etc/passwd")
+    upstream(repository, edited(BODY, 5, "Another step."))
+    said = run("outdated")
+    assert said.stdout.splitlines() == ["csv  its source does not give it", "pdf  newer at its source"]
+    assert "link 'skills/csv/out' that leads out of the skill" in said.stderr
+    done = run("update", "--yes")
+    assert done.returncode == 1
+    assert "Another step." in (installed / "SKILL.md").read_text()
+    assert run("verify").returncode == 0

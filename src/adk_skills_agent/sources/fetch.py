@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -344,18 +344,19 @@ def fetch_skills(
     signatures: SignaturePolicy | None = None,
     tag: str = "",
     named_by: Sequence[Origin] | None = None,
+    refused: MutableMapping[str, str] | None = None,
 ) -> list[FetchedSkill]:
     """The skills of a source that are wanted.
 
     ``names`` are those of skills, or of plugins of a marketplace, all of whose skills are meant then; ``everything``
-    means all, ``folders`` just these folders in the source (one that is not there gives no skill). The rest is as
-    :func:`opened` has it. Raises ``SourceError`` when it cannot be fetched, has no such skill, or has several and none
-    was named.
+    means all, ``folders`` just these folders in the source (one that is not there gives no skill). With ``refused`` a
+    folder that cannot be taken is put there, with the reason, and the others go on. The rest is as :func:`opened` has
+    it. Raises ``SourceError`` when it cannot be fetched, has no such skill, or has several and none was named.
     """
     with opened(origin, allow_private=allow_private, signatures=signatures, tag=tag, named_by=named_by) as source:
         if folders is not None:
             known = set(source.skills.folders())
-            return _take(origin, source, [folder for folder in folders if folder in known])
+            return _take(origin, source, [folder for folder in folders if folder in known], refused)
         chosen, external = _chosen(origin, source, names, everything)
         found = _take(origin, source, chosen)
     for other in external:
@@ -460,7 +461,24 @@ def _names_of(files: Mapping[str, bytes]) -> dict[str, str]:
     return found
 
 
-def _take(origin: Origin, source: Opened, folders: Sequence[str]) -> list[FetchedSkill]:
+def _take(
+    origin: Origin, source: Opened, folders: Sequence[str], refused: MutableMapping[str, str] | None = None
+) -> list[FetchedSkill]:
+    if refused is None or len(folders) == 1:
+        return _taken(origin, source, folders)
+    try:
+        return _taken(origin, source, folders)
+    except SourceError:
+        found = []
+        for folder in folders:
+            try:
+                found += _taken(origin, source, [folder])
+            except SourceError as error:
+                refused[_full_path(origin, folder)] = error.message
+        return found
+
+
+def _taken(origin: Origin, source: Opened, folders: Sequence[str]) -> list[FetchedSkill]:
     found = []
     for folder, tree in source.skills.trees(folders).items():
         last = (folder or origin.subpath or origin.location.rstrip("/")).rpartition("/")[2]

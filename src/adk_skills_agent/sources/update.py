@@ -239,12 +239,15 @@ def plan_updates(
             updates.append(_failed(skill, error))
     for origin, group in groups.items():
         try:
-            found = _newest(origin, group, allow_private=allow_private, signatures=signatures)
+            refused: dict[str, str] = {}
+            found = _newest(origin, group, refused, allow_private=allow_private, signatures=signatures)
         except (SourceError, ConfigError) as error:  # the other sources go on
             updates += [_failed(skill, error) for skill in group]
             continue
         for skill in group:
             try:
+                if skill.origin.subpath in refused:
+                    raise SourceError(refused[skill.origin.subpath])
                 updates.append(_planned(project, skill, found.get(skill.origin.subpath), prefer, allow_private))
             except SourceError as error:
                 updates.append(_failed(skill, error))
@@ -257,7 +260,12 @@ def _failed(skill: LockedSkill, error: SkillsError, *, unreadable: bool = False)
 
 
 def _newest(
-    origin: Origin, group: Sequence[LockedSkill], *, allow_private: bool, signatures: SignaturePolicy | None
+    origin: Origin,
+    group: Sequence[LockedSkill],
+    refused: dict[str, str],
+    *,
+    allow_private: bool,
+    signatures: SignaturePolicy | None,
 ) -> Mapping[str, FetchedSkill | None | Literal["same"]]:
     if origin.kind is OriginKind.GIT:
         commit = newest_commit(origin.location, origin.ref)
@@ -269,6 +277,7 @@ def _newest(
         folders=[skill.origin.subpath for skill in group],
         allow_private=allow_private,
         signatures=signatures,
+        refused=refused,
     )
     return {skill.origin.subpath: skill for skill in found}
 
