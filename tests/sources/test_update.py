@@ -303,7 +303,7 @@ def test_a_skill_that_its_source_spoilt_holds_up_no_other_of_that_source(
     (repository.work / "skills/csv/out").symlink_to("/etc/passwd")
     upstream(repository, edited(BODY, 5, "Another step."))
     said = run("outdated")
-    assert said.stdout.splitlines() == ["csv  its source does not give it", "pdf  newer at its source"]
+    assert said.stdout.splitlines() == ["csv  cannot be fetched from its source", "pdf  its source has a newer version"]
     assert "link 'skills/csv/out' that leads out of the skill" in said.stderr
     done = run("update", "--yes")
     assert done.returncode == 1
