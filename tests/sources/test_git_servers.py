@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -136,6 +136,48 @@ def test_a_private_repository_with_a_token_and_a_company_authority(
         refused = run("outdated")
         assert refused.returncode == 1
         assert "wrong" not in refused.stderr
+
+
+@contextmanager
+def leads_elsewhere(old: str, new: Callable[[str], str]) -> Iterator[str]:
+    """A server on which a repository has moved, as a renamed one of a hosting service has."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(301)
+            self.send_header("Location", new(self.path.removeprefix(f"/{old}")))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/{old}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_repository_that_has_moved_is_followed_but_not_into_a_private_network(repository: Repository):
+    """Seen: git itself follows the first redirect wherever it leads."""
+    with (
+        git_over_https(repository.bare.parent, None, token="") as server,
+        leads_elsewhere("old.git", lambda path: f"{server}/bare.git{path}") as url,
+        leads_elsewhere("page", lambda _: f"{server}/bare.git/HEAD") as page,
+    ):
+        for ask in (newest_commit, lambda url, **more: checkout(url, **more).__enter__()):
+            with pytest.raises(SourceError, match=r"old\.git: .*private address.*--allow-private"):
+                ask(url)
+        newest = newest_commit(f"{server}/bare.git")
+        assert newest_commit(url, allow_private=True) == newest
+        with checkout(url, allow_private=True) as found:
+            assert found.commit == newest
+            assert all(found.read(found.files).values())
+        with pytest.raises(SourceError, match="which is no repository"):
+            newest_commit(page, allow_private=True)
 
 
 def test_only_the_files_of_the_skill_travel(repository: Repository, tmp_path: Path):

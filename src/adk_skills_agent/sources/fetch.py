@@ -179,7 +179,7 @@ def opened(
             refuse_private(url)
     match origin.kind:
         case OriginKind.GIT:
-            with checkout(origin.location, origin.ref) as git:
+            with checkout(origin.location, origin.ref, allow_private=allow_private) as git:
                 signer = _git_signer(origin, git, tag, signatures) if signatures is not None else ""
                 yield Opened(_InGit(git, origin.subpath), git.commit, signer)
         case OriginKind.FOLDER:

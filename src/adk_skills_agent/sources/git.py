@@ -261,10 +261,11 @@ def _reason(said: str) -> str:
 
 
 @contextlib.contextmanager
-def checkout(url: str, ref: str = "") -> Iterator[GitCheckout]:
+def checkout(url: str, ref: str = "", *, allow_private: bool = False) -> Iterator[GitCheckout]:
     """Fetch one commit of a repository without its files.
 
-    Raises ``SourceError`` when there is no git, no such repository or ref, or the server refuses.
+    With ``allow_private`` its server may send us to private addresses. Raises ``SourceError`` when there is no git, no
+    such repository or ref, or the server refuses.
     """
     try:
         folder = Path(tempfile.mkdtemp(prefix=temporary_prefix("git")))
@@ -273,7 +274,12 @@ def checkout(url: str, ref: str = "") -> Iterator[GitCheckout]:
     try:
         _configure(folder, url)
         with _naming(url):
-            commit = _fetched(folder, url, ref)
+            try:
+                commit = _fetched(folder, url, ref)
+            except _Moved:
+                url = _moved_to(url, allow_private)
+                _git(folder, "config", "remote.origin.url", url)
+                commit = _fetched(folder, url, ref)
         yield GitCheckout(folder, url, commit)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -317,6 +323,23 @@ def _naming(url: str) -> Iterator[None]:
         raise SourceError(f"{without_credentials(url)}: {error.message}") from error
 
 
+_REFS = "/info/refs?service=git-upload-pack"
+
+
+def _moved_to(url: str, allow_private: bool) -> str:
+    """Where a server sends us that has the repository elsewhere.
+
+    git itself would follow the redirect to any address, also one in our private network.
+    """
+    from adk_skills_agent.sources.http import WebClient
+
+    with WebClient(url, allow_private=allow_private) as client:
+        found = client.moved_to(url.rstrip("/") + _REFS)
+    if not found.endswith(_REFS):
+        raise SourceError(f"it leads to {without_credentials(found)}, which is no repository. Check the address.")
+    return found.removesuffix(_REFS)
+
+
 def _quoted(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
@@ -340,18 +363,25 @@ def _fetched(folder: Path, url: str, ref: str) -> str:
     return _git(folder, "rev-parse", "--verify", "FETCH_HEAD^{commit}").decode().strip()
 
 
-def newest_commit(url: str, ref: str = "") -> str:
+def newest_commit(url: str, ref: str = "", *, allow_private: bool = False) -> str:
     """The commit that a ref of a repository names now; asks the server for names alone.
 
-    Raises ``SourceError`` when the server does not answer, or has no such ref.
+    ``allow_private`` is as for :func:`checkout`. Raises ``SourceError`` when the server does not answer, or has no such
+    ref.
     """
     if is_commit(ref):
         return ref
     with tempfile.TemporaryDirectory(prefix=temporary_prefix("git")) as folder:
         names = ["HEAD"] if not ref else [f"refs/heads/{ref}", f"refs/tags/{ref}", f"refs/tags/{ref}^{{}}", ref]
         with _naming(url):
-            said = _git(Path(folder), "ls-remote", "--quiet", "--", url, *names).decode("utf-8", "replace")
-    found = {name: commit for commit, _, name in (line.partition("\t") for line in said.splitlines())}
+            try:
+                said = _git(Path(folder), "ls-remote", "--quiet", "--", url, *names)
+            except _Moved:
+                said = _git(Path(folder), "ls-remote", "--quiet", "--", _moved_to(url, allow_private), *names)
+    found = {
+        name: commit
+        for commit, _, name in (line.partition("\t") for line in said.decode("utf-8", "replace").splitlines())
+    }
     for name in (f"refs/heads/{ref}", f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", ref, "HEAD" if not ref else ""):
         if name in found:
             return found[name]
@@ -359,6 +389,10 @@ def newest_commit(url: str, ref: str = "") -> str:
 
 
 # The program.
+
+
+class _Moved(SourceError):
+    """The server says that the repository is elsewhere."""
 
 
 def _git(folder: Path, *arguments: str, feed: bytes | None = None, may_fail: bool = False) -> bytes:
@@ -421,7 +455,7 @@ def _started(folder: Path, *arguments: str, reads: bool = False) -> subprocess.P
     }
     try:
         return subprocess.Popen(
-            ["git", *arguments],  # noqa: S607 - the user's own git, by PATH
+            ["git", "-c", "http.followRedirects=false", *arguments],  # noqa: S607 - the user's own git, by PATH
             cwd=folder,
             env=environment,
             stdin=subprocess.PIPE if reads else subprocess.DEVNULL,
@@ -490,6 +524,8 @@ _CAUSES = (
 def _explained(arguments: Sequence[str], said: str) -> SourceError:
     tail = " ".join(" ".join(dict.fromkeys(without_credentials(said).splitlines())).split())[-400:]
     verb = next((one for one in arguments if not one.startswith("-") and "=" not in one), "")
+    if re.search(r"returned error: 30[12378]\b", said):
+        return _Moved(f"git {verb} failed: the server says that it is elsewhere. git says: {tail}")
     for pattern, cause in _CAUSES:
         if pattern.search(said):
             return SourceError(f"git {verb} failed: {cause}. git says: {tail}")

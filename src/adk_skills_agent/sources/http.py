@@ -76,6 +76,19 @@ class WebClient:
                 hint = " For a company's own authority set SSL_CERT_FILE."
             raise SourceError(f"{_plain(url)} cannot be fetched: {error}.{hint}") from error
 
+    def moved_to(self, url: str) -> str:
+        """The URL to which a URL leads in the end; its body is not read.
+
+        Raises ``SourceError`` as :meth:`get` does.
+        """
+        import httpx
+
+        try:
+            with self._answer(url, {}) as answer:
+                return str(answer.url)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            raise SourceError(f"{_plain(url)} cannot be fetched: {error}.") from error
+
     @contextmanager
     def _answer(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
         for _ in range(MAX_REDIRECTS + 1):

@@ -268,7 +268,7 @@ def _newest(
     signatures: SignaturePolicy | None,
 ) -> Mapping[str, FetchedSkill | None | Literal["same"]]:
     if origin.kind is OriginKind.GIT:
-        commit = newest_commit(origin.location, origin.ref)
+        commit = newest_commit(origin.location, origin.ref, allow_private=allow_private)
         if all(skill.commit == commit and (skill.signer or signatures is None) for skill in group):
             return {skill.origin.subpath: "same" for skill in group}
     # A package keeps the version that was asked for, as a repository keeps the branch.
