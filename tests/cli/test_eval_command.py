@@ -323,7 +323,7 @@ def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     repository = Path(__file__).resolve().parents[2]
     (tmp_path / "examples").symlink_to(repository / "examples")
     page = (repository / "docs/how-to/measure/evaluate-a-skill.md").read_text()
-    command = re.search(r"^adk-skills eval ([^\n]*--out run-1 [^\n]*\n[^\n]*)\nls", page, re.MULTILINE)
+    command = re.search(r"^adk-skills eval ([^\n]*--out \S+ [^\n]*\n[^\n]*)\nls", page, re.MULTILINE)
     shown = re.search(r"^The second command prints\n\n```text\n(.*?)```", page, re.MULTILINE | re.DOTALL)
     assert command is not None
     assert shown is not None
