@@ -236,7 +236,7 @@ def test_a_project_file_that_comes_later_and_says_nothing_of_skills_hides_nothin
 ):
     run("add", repository.bare, "--skill", "pdf", "--yes")
     root = tmp_path / "project"
-    (root / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    (root / "pyproject.toml").write_text("[project]\nname = 'x'\ndependencies = ['adk-skills-agent']\n")
     assert run("sync", "--frozen").returncode == 0
     run("add", repository.bare, "--skill", "csv", "--yes")
     assert "csv = " in (root / "adk-skills.toml").read_text()

@@ -258,17 +258,20 @@ _TABLE = ("tool", "adk-skills", "skills")
 def manifest_path(root: Path) -> Path:
     """The file that says what is wanted: ``pyproject.toml`` where there is one, else ``adk-skills.toml``.
 
-    An ``adk-skills.toml`` that is there stays the one when a ``pyproject.toml`` comes that says nothing of us.
+    An ``adk-skills.toml`` stays the one when a ``pyproject.toml`` without ``[tool.adk-skills]`` comes later.
     """
+    from adk_skills_agent.settings import read_toml
+
     project, own = root / "pyproject.toml", root / "adk-skills.toml"
-    if own.is_file():
-        try:
-            return project if b"adk-skills" in project.read_bytes() else own
-        except FileNotFoundError:
-            return own
-        except OSError:
-            return project
-    return project if project.is_file() else own
+    if not project.is_file():
+        return own
+    if not own.is_file():
+        return project
+    try:
+        tools = read_toml(project, "project file").get(_TABLE[0])
+    except ConfigError:
+        return project  # whoever reads it says what is wrong with it
+    return project if isinstance(tools, Mapping) and _TABLE[1] in tools else own
 
 
 def read_wanted(path: Path) -> dict[str, Origin]:
