@@ -26,7 +26,11 @@ scope_option = click.option(
     show_default=True,
     help="Install for this project (.agents/skills) or for the user (~/.agents/skills).",
 )
-private_option = click.option("--allow-private", is_flag=True, help="Also fetch from web servers in private networks.")
+private_option = click.option(
+    "--allow-private",
+    is_flag=True,
+    help="Follow redirects, and addresses that others name, into private networks, too.",
+)
 yes_option = click.option(
     "--yes", "-y", is_flag=True, help="Do not ask. Findings marked STOP still need --accept-findings."
 )
