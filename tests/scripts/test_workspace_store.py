@@ -464,6 +464,9 @@ def test_row_169_a_small_entry_of_very_many_values_is_refused() -> None:
 TAMPERED = {
     "fact": lambda value: value["content"].update(facts={"uploads": "{"}),
     "time": lambda value: value["content"]["files"]["work/a"].__setitem__(3, 10**30),
+    "time of text": lambda value: value["content"]["files"]["work/a"].__setitem__(3, "now"),
+    "time of a fraction": lambda value: value["content"]["files"]["work/a"].__setitem__(3, 0.5),
+    "shape": lambda value: value["content"]["files"].update({"work/a": 5}),
     "text": lambda value: value["content"]["folders"].append("work/\ud800"),
     "name": lambda value: value["content"]["folders"].append("work/" + "n" * 256),
 }

@@ -21,8 +21,6 @@ from adk_skills_agent.sandbox import HOME_DIR, MAX_DEPTH
 
 _UNSETTLED_NS = 20_000_000
 """A file that changed so short a time before it was looked at may change again without a new time: two ticks."""
-_TIMES = range(-1 << 63, 1 << 63)
-"""A file's time of change as the system takes it, in nanoseconds."""
 _ROOTS = ("work", "tmp", "skills")
 _MOST_NAME_BYTES = 255
 MAX_ENTRIES = 100_000
@@ -75,7 +73,7 @@ class Content:
             _check_path(path)
         found: dict[str, StoredFile] = {}
         for path, (blob, size, executable, modified_ns) in files.items():
-            if not _is_blob(blob) or not isinstance(size, int) or size < 0 or modified_ns not in _TIMES:
+            if not _is_blob(blob) or not isinstance(size, int) or size < 0 or not _is_time(modified_ns):
                 raise ValueError(f"{path!r} is not described as a file")
             found[path] = StoredFile(blob, size, bool(executable), modified_ns)
         for fact in facts.values():
@@ -91,6 +89,11 @@ def _check_path(path: object) -> None:
         raise ValueError(f"{str(path)[:80]!r} leaves the session's folders")
     if any(len(os.fsencode(part)) > _MOST_NAME_BYTES for part in parts):
         raise ValueError(f"{str(path)[:80]!r} is no path of a session: a name in it is too long")
+
+
+def _is_time(nanoseconds: object) -> bool:
+    """Whether it is a file's time of change as the system takes it."""
+    return isinstance(nanoseconds, int) and -1 << 63 <= nanoseconds < 1 << 63
 
 
 def _is_blob(name: object) -> bool:
