@@ -33,6 +33,7 @@ SLOW_TEST_SECONDS = 3600
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # nohup or "&": the tests of Ctrl-C would send it in vain
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.umask(0o022)  # an owner with 077 would shut the users that scripts run as out of what the tests make
     config.pluginmanager.register(Recorder())
     if not hasattr(config, "workerinput") and sys.platform == "linux":  # one server for all workers
         serving = preloaded.served()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+SOURCES = Path(__file__).resolve().parents[1] / "src"
 PLAIN_USER = 61_234
 """Owns nothing on any machine and runs nothing else, so that its limit of processes is the tests' own."""
 
@@ -36,6 +37,20 @@ def readable_packages(folder: Path) -> Path:
 
     shutil.copytree(installed, packages, copy_function=link)  # with the bytecode, which that user cannot write
     return packages
+
+
+def readable_sources(folder: Path) -> Path:
+    """``folder/src``: a copy of this package's source that every user may read, whatever the umask of the clone was."""
+
+    def copy(source: str, target: str) -> None:
+        shutil.copyfile(source, target)
+        os.chmod(target, 0o644)
+
+    copied = folder / "src"
+    shutil.copytree(SOURCES, copied, ignore=shutil.ignore_patterns("__pycache__"), copy_function=copy)
+    for place in (copied, *filter(Path.is_dir, copied.rglob("*"))):
+        place.chmod(0o755)
+    return copied
 
 
 def python_of_plain_user() -> str:

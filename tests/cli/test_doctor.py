@@ -16,7 +16,7 @@ import pytest
 import preloaded
 from adk_skills_agent.sandbox.contract import CONCERNS as ALL_CONCERNS
 from adk_skills_agent.sandbox.contract import IsolationLevel
-from plain_user import PLAIN_USER, python_of_plain_user, readable_packages
+from plain_user import PLAIN_USER, python_of_plain_user, readable_packages, readable_sources
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSTALLED = Path(sys.executable).parent / "adk-skills"
@@ -200,9 +200,9 @@ def test_whatever_is_broken_the_rest_is_told(change: str) -> None:
 def plain_users_copy() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="plain-doctor-") as folder:
         home = Path(folder)
-        shutil.copytree(REPOSITORY / "src", home / "src")
-        shutil.copy(LAUNCHER, home)
+        shutil.copyfile(LAUNCHER, home / LAUNCHER.name)  # without its mode, which may be private
         home.chmod(0o755)
+        readable_sources(home)
         readable_packages(home)
         yield home
 

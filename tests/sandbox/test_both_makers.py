@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 import level_table
-from plain_user import PLAIN_USER, python_of_plain_user, readable_packages
-
-SOURCES = Path(__file__).resolve().parents[2] / "src"
+from plain_user import PLAIN_USER, SOURCES, python_of_plain_user, readable_packages, readable_sources
 
 # What a script sees of its sandbox: each file of /proc/1 and of its own by owner, mode and whether it can be used.
 LOOK = r"""
@@ -111,10 +109,9 @@ def seen(request: pytest.FixtureRequest) -> Iterator[dict[str, dict[str, object]
             if os.geteuid() != 0:
                 pytest.skip("the agent of the other row is a plain user already")
             os.chown(folder, PLAIN_USER, PLAIN_USER)
-            os.symlink(SOURCES, f"{folder}/src") if _is_open(SOURCES) else _copy(SOURCES, f"{folder}/src")
             command = [python_of_plain_user()]
-            packages = readable_packages(Path(folder))
-            environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "PYTHONPATH": f"{folder}/src:{packages}"}
+            modules = f"{readable_sources(Path(folder))}:{readable_packages(Path(folder))}"
+            environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "PYTHONPATH": modules}
             options = {"user": PLAIN_USER, "group": PLAIN_USER, "extra_groups": []}
         elif os.geteuid() != 0:
             request.node.add_marker(pytest.mark.filterwarnings("default"))
@@ -130,16 +127,6 @@ def seen(request: pytest.FixtureRequest) -> Iterator[dict[str, dict[str, object]
         )
         assert done.returncode == 0, done.stderr[-3000:]
         yield json.loads(done.stdout)
-
-
-def _is_open(folder: Path) -> bool:
-    return all(place.stat().st_mode & 0o001 for place in (folder, *folder.resolve().parents))
-
-
-def _copy(source: Path, target: str) -> None:
-    import shutil
-
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def test_row_82_a_script_sees_the_same_sandbox_whoever_made_it(seen: dict[str, dict[str, object]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-import adk_skills_agent
 from adk_skills_agent.errors import ConfigError, SandboxError, SecurityWarning
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.process.supervise import Launch, start
+from plain_user import readable_sources
 
 POLICY = SandboxPolicy(isolation="process", min_isolation="process", wall_seconds=20.0)
 HEAD = """
@@ -336,10 +335,8 @@ def test_an_ordinary_user_has_a_process_limit_and_cleans_up_folders_without_perm
     )
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         os.chown(folder, alone, alone)
-        copy = Path(folder, "lib", "adk_skills_agent")
-        shutil.copytree(Path(adk_skills_agent.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
         code = f"""
-sys.path.insert(0, {str(copy.parent)!r})
+sys.path.insert(0, {str(readable_sources(Path(folder)))!r})
 import adk_skills_agent
 """
         body = """
@@ -349,7 +346,7 @@ async def main():
     r = await box.run(request("for i in {1..60}; do sleep 5 & done; echo all", pids=20, wall_seconds=2.0))
     print(b"esource" in r.stderr)
 asyncio.run(main())
-print([name for name in os.listdir(sys.argv[1]) if name != "lib"])
+print([name for name in os.listdir(sys.argv[1]) if name != "src"])
 """
         python = next((p for p in ("/usr/bin/python3", "/usr/local/bin/python3") if usable(p, alone)), None)
         if python is None:
