@@ -73,8 +73,8 @@ FILE = '[tool.adk-skills]\nsandbox = "container"\n'
 @pytest.mark.parametrize(
     ("call", "code", "variable", "file", "name", "source"),
     [
-        ("local", "container", "kubernetes", True, "local", "the call"),
-        (None, "container", "kubernetes", True, "container", "the code"),
+        ("local", "container", "kubernetes", True, "local", "the option --sandbox"),
+        (None, "container", "kubernetes", True, "container", "the argument sandbox="),
         (None, None, "kubernetes", True, "kubernetes", "the environment variable ADK_SKILLS_SANDBOX"),
         (None, None, "", True, "container", "the file"),
         (None, None, None, False, DEFAULT, "default"),

@@ -116,6 +116,8 @@ def test_a_file_of_tokens_that_others_can_read_is_refused(served: Path, tmp_path
     assert "0600" in done.stderr
     assert "first-token" not in done.stderr
     assert "needs a token" in run("serve", "--dir", served, "--http", "127.0.0.1:1").stderr
+    short = run("serve", "--dir", served, "--http", "127.0.0.1:1", env={"ADK_SKILLS_SERVE_TOKEN": "short"})
+    assert "ADK_SKILLS_SERVE_TOKEN has less than 16 characters" in short.stderr
     tokens.chmod(0o600)
     for text, said in (
         ("first-token-0123456789\nshort csv\n", "line 2 has less than 16 characters"),

@@ -113,6 +113,8 @@ def _clients(
         token = os.environ.get(TOKEN_VARIABLE, "").strip()
         if not token:
             raise ConfigError(f"Serving over HTTP needs a token. Set {TOKEN_VARIABLE}, or name a file with --tokens.")
+        if len(token) < MIN_TOKEN_CHARS:
+            raise ConfigError(f"{TOKEN_VARIABLE} has less than {MIN_TOKEN_CHARS} characters. Set a longer one.")
         return {token: registry.view(allow, deny)}
     try:
         status = tokens.stat()

@@ -67,7 +67,7 @@ def choose_sandbox(
         ConfigError: A name that does not exist, or a file that cannot be read; the sentence says where.
     """
     environ = os.environ if environ is None else environ
-    for value, source in ((call, "the call"), (code, "the code")):
+    for value, source in ((call, "the option --sandbox"), (code, "the argument sandbox=")):
         if value is not None:
             return _choice(value, source)
     if variable := environ.get(VARIABLE, "").strip():
