@@ -39,18 +39,17 @@ def readable_packages(folder: Path) -> Path:
     return packages
 
 
-def readable_sources(folder: Path) -> Path:
-    """``folder/src``: a copy of this package's source that every user may read, whatever the umask of the clone was."""
+def readable_copy(source: Path, target: Path) -> Path:
+    """``target``: a copy of the folder that every user may read, whatever the umask of the clone was."""
 
-    def copy(source: str, target: str) -> None:
-        shutil.copyfile(source, target)
-        os.chmod(target, 0o644)
+    def copy(file: str, to: str) -> None:
+        shutil.copyfile(file, to)
+        os.chmod(to, 0o644)
 
-    copied = folder / "src"
-    shutil.copytree(SOURCES, copied, ignore=shutil.ignore_patterns("__pycache__"), copy_function=copy)
-    for place in (copied, *filter(Path.is_dir, copied.rglob("*"))):
-        place.chmod(0o755)
-    return copied
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), copy_function=copy)
+    for folder in (target, *filter(Path.is_dir, target.rglob("*"))):
+        folder.chmod(0o755)
+    return target
 
 
 def python_of_plain_user() -> str:

@@ -16,7 +16,7 @@ import pytest
 import preloaded
 from adk_skills_agent.sandbox.contract import CONCERNS as ALL_CONCERNS
 from adk_skills_agent.sandbox.contract import IsolationLevel
-from plain_user import PLAIN_USER, python_of_plain_user, readable_packages, readable_sources
+from plain_user import PLAIN_USER, SOURCES, python_of_plain_user, readable_copy, readable_packages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSTALLED = Path(sys.executable).parent / "adk-skills"
@@ -202,7 +202,7 @@ def plain_users_copy() -> Iterator[Path]:
         home = Path(folder)
         shutil.copyfile(LAUNCHER, home / LAUNCHER.name)  # without its mode, which may be private
         home.chmod(0o755)
-        readable_sources(home)
+        readable_copy(SOURCES, home / "src")
         readable_packages(home)
         yield home
 

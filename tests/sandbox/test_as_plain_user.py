@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from plain_user import PLAIN_USER, python_of_plain_user, readable_packages
+from plain_user import PLAIN_USER, python_of_plain_user, readable_copy, readable_packages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 pytestmark = [
@@ -38,7 +38,7 @@ def run_suite(
 ) -> subprocess.CompletedProcess[str]:
     """A copy, because the repository may be in a private folder; on a machine that lacks something, when asked."""
     for name in ("src", "tests"):
-        shutil.copytree(REPOSITORY / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
+        readable_copy(REPOSITORY / name, home / name)
     shutil.copy(REPOSITORY / "pyproject.toml", home)
     packages = readable_packages(home)
     launcher = home / "tests" / "sandbox" / "degradations.py"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import level_table
-from plain_user import PLAIN_USER, SOURCES, python_of_plain_user, readable_packages, readable_sources
+from plain_user import PLAIN_USER, SOURCES, python_of_plain_user, readable_copy, readable_packages
 
 # What a script sees of its sandbox: each file of /proc/1 and of its own by owner, mode and whether it can be used.
 LOOK = r"""
@@ -110,7 +110,7 @@ def seen(request: pytest.FixtureRequest) -> Iterator[dict[str, dict[str, object]
                 pytest.skip("the agent of the other row is a plain user already")
             os.chown(folder, PLAIN_USER, PLAIN_USER)
             command = [python_of_plain_user()]
-            modules = f"{readable_sources(Path(folder))}:{readable_packages(Path(folder))}"
+            modules = f"{readable_copy(SOURCES, Path(folder, 'src'))}:{readable_packages(Path(folder))}"
             environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "PYTHONPATH": modules}
             options = {"user": PLAIN_USER, "group": PLAIN_USER, "extra_groups": []}
         elif os.geteuid() != 0:

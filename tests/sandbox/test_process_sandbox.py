@@ -19,7 +19,7 @@ from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.process.supervise import Launch, start
-from plain_user import readable_sources
+from plain_user import SOURCES, readable_copy
 
 POLICY = SandboxPolicy(isolation="process", min_isolation="process", wall_seconds=20.0)
 HEAD = """
@@ -336,7 +336,7 @@ def test_an_ordinary_user_has_a_process_limit_and_cleans_up_folders_without_perm
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         os.chown(folder, alone, alone)
         code = f"""
-sys.path.insert(0, {str(readable_sources(Path(folder)))!r})
+sys.path.insert(0, {str(readable_copy(SOURCES, Path(folder, "src")))!r})
 import adk_skills_agent
 """
         body = """

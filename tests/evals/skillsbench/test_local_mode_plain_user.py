@@ -16,7 +16,7 @@ import pytest
 
 from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 from evals.skillsbench.bench_tasks import make_task
-from plain_user import readable_packages, readable_sources
+from plain_user import SOURCES, readable_copy, readable_packages
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FIRST, COUNT = 0x70010000, 65536
@@ -55,7 +55,7 @@ def test_a_plain_user_gets_the_same_rewards_and_leaves_only_the_cache(home: Path
         pytest.skip(f"there is no {python}, a Python that other users may run")
     user = pwd.getpwnam("nobody")
     make_task(home / "tasks", environment__Dockerfile=DOCKERFILE)
-    readable_sources(home)
+    readable_copy(SOURCES, home / "src")
     (home / "ranges").write_text(f"{user.pw_name}:{FIRST}:{COUNT}\n")
     (home / "own").mkdir()
     os.chown(home / "own", user.pw_uid, user.pw_gid)
