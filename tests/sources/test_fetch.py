@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.server
 import io
 import json
+import os
 import subprocess
+import tempfile
 import threading
 import time
 import zipfile
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from repositories import Repository, Run, skill_text
 
 from adk_skills_agent.errors import SourceError
-from adk_skills_agent.sources.fetch import fetch_skills
+from adk_skills_agent.sources.fetch import fetch_skills, opened
 from adk_skills_agent.sources.origin import read_origin
 from adk_skills_agent.sources.plugins import read_marketplace
 from adk_skills_agent.sources.tree import SKIPPED, files_by_folder, skill_folders
@@ -100,6 +102,25 @@ def test_what_all_leaves_out_is_told_and_nothing_is_no_success(repository: Repos
     done = run("add", only.url, "--yes")
     assert "Name those you want with --skill: ops." in done.stderr
     assert run("add", only.url, "--skill", "ops", "--yes").returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_a_folder_of_a_source_that_cannot_be_read_is_named(caplog):
+    with tempfile.TemporaryDirectory(dir="/tmp") as source:
+        os.chmod(source, 0o755)
+        for name in ("open", "closed"):
+            Path(source, name, "skill").mkdir(parents=True)
+            Path(source, name, "skill", "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\n")
+        Path(source, "closed").chmod(0o700)
+        origin = read_origin(source)
+        os.seteuid(65534)
+        try:
+            with opened(origin) as there:
+                found = there.skills.folders()
+        finally:
+            os.seteuid(0)
+    assert found == ["open/skill"]
+    assert f"{source}/closed cannot be read, so no skill in it is found: Permission denied." in caplog.text
 
 
 def test_what_a_marketplace_cannot_give_is_said():

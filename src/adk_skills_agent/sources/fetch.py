@@ -108,8 +108,11 @@ class _OnDisk:
 
 
 def _skill_paths(root: Path) -> Iterator[str]:
+    def unreadable(error: OSError) -> None:
+        logger.warning("%s cannot be read, so no skill in it is found: %s.", error.filename, error.strerror)
+
     count = 0
-    for folder, below, files in os.walk(root):
+    for folder, below, files in os.walk(root, onerror=unreadable):
         below[:] = sorted(name for name in below if name not in SKIPPED and name != ".venv")
         for name in files:
             if name in {"SKILL.md", "skill.md"}:
