@@ -6,6 +6,7 @@ import base64
 import http.server
 import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -259,6 +260,26 @@ def test_what_a_killed_add_leaves_among_temporary_files_the_next_one_removes(rep
         assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 0
         if not any(temporary.iterdir()):
             break
+    assert not any(temporary.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_git_and_leaves_nothing(number: signal.Signals, tmp_path: Path):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary), "HOME": str(tmp_path)}
+    program = str(Path(sys.executable).with_name("adk-skills"))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        command = [program, "add", "--yes", f"http://127.0.0.1:{silent.getsockname()[1]}/x.git"]
+        add = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+        connection = silent.accept()[0]  # git waits now
+        add.send_signal(number)
+        said = add.communicate(timeout=60)[1]
+        with connection:
+            connection.settimeout(60)
+            while connection.recv(4096):  # git's end closes it
+                pass
+    assert (add.returncode, said.strip()) == (128 + number, f"adk-skills: ended by {number.name}")
     assert not any(temporary.iterdir())
 
 

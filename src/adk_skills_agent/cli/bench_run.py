@@ -13,11 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from adk_skills_agent.cli.bench import print_builds, print_summary, trial_line
 from adk_skills_agent.cli.output import print_json, safe
-from adk_skills_agent.cli.terminal import run_interruptible
+from adk_skills_agent.cli.terminal import exit_code_of, run_interruptible
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.row_file import RowFile, Stopped
 from adk_skills_agent.evals.skillsbench.agents import ADK
@@ -39,7 +37,7 @@ from adk_skills_agent.evals.skillsbench.trial import BenchSettings, BenchTrial, 
 if TYPE_CHECKING:
     from adk_skills_agent.evals.cluster import Needs
 
-NOT_MEASURED, INTERRUPTED = 1, 130
+NOT_MEASURED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +138,10 @@ def run(options: Options) -> int:
         else:
             settings = place.settings(stack, sandbox, options.out, state.builds, _say)
             work = _here(plan, place, settings, rows, state, options)
-        ended: BaseException | None = None
+        ended: KeyboardInterrupt | None = None
         try:
             run_interruptible(work)
-        except (KeyboardInterrupt, click.exceptions.Exit) as error:
+        except KeyboardInterrupt as error:
             ended = error
         for note in rows.notes:
             print(f"adk-skills: {safe(note)}", file=sys.stderr)
@@ -155,7 +153,7 @@ def run(options: Options) -> int:
     if ended is not None:
         done = f"{len(state.results)} of {state.planned} trials are done and kept in {safe(str(options.out))}"
         print(f"adk-skills: interrupted; {done}, --resume continues", file=sys.stderr)
-        return ended.exit_code if isinstance(ended, click.exceptions.Exit) else INTERRUPTED
+        return exit_code_of(ended)
     return _exit_code(state, options, content)
 
 

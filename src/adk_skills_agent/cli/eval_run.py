@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from adk_skills_agent.cli.eval import Progress, print_summary
 from adk_skills_agent.cli.output import safe
-from adk_skills_agent.cli.terminal import run_interruptible
+from adk_skills_agent.cli.terminal import exit_code_of, run_interruptible
 from adk_skills_agent.evals.blind.run import NAME as COMPARISONS
 from adk_skills_agent.evals.blind.run import BlindState, Comparisons, run_comparisons
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, json_of, write_outputs, write_workspace
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.evals.preparation import Prepared, Request
 
 
-NOT_REACHED, NOT_MEASURED, INTERRUPTED = 1, 2, 130
+NOT_REACHED, NOT_MEASURED = 1, 2
 _PARALLEL = 4
 
 
@@ -83,11 +81,11 @@ def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None 
         base = settings.agents.base
         state = RunState(len(prepared.trials))
         blind = BlindState(len(pairs)) if pairs is not None else None
-        ended: BaseException | None = None
+        ended: KeyboardInterrupt | None = None
         progress = stack.enter_context(Progress(state, baseline_of(prepared.trials)))
         try:
             run_interruptible(_run(prepared, settings, ledger, state, options, progress, pairs, blind, ray))
-        except (KeyboardInterrupt, click.exceptions.Exit) as error:
+        except KeyboardInterrupt as error:
             state.stopped, ended = Stopped.INTERRUPTED, error
         progress.close()
         for note in ledger.notes:
@@ -114,9 +112,7 @@ def run_eval(prepared: Prepared, options: Options, pairs: Sequence[Pair] | None 
         print_summary(summary, content, written)
     if ended is not None:
         print(f"adk-skills: {_stop_sentence(state, blind, options)}", file=sys.stderr)
-        if isinstance(ended, click.exceptions.Exit):
-            return ended.exit_code
-        return INTERRUPTED
+        return exit_code_of(ended)
     return _exit_code(summary, prepared, state, blind, options)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import signal
 import sys
 import warnings
 from importlib import import_module
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adk_skills_agent import __version__
-from adk_skills_agent.cli.terminal import protect_terminals
+from adk_skills_agent.cli.terminal import EndedBySignal, end_in_order, exit_code_of, protect_terminals
 from adk_skills_agent.errors import (
     CatalogError,
     ConfigError,
@@ -127,6 +128,7 @@ def main() -> None:
     """Run the command line; every failure ends in one sentence and an exit code."""
     warnings.formatwarning = _warning_line
     _make_streams_safe()
+    end_in_order()
     code = _run()
     gc.freeze()  # the program ends: what it has is not looked through once more
     sys.exit(code)
@@ -151,7 +153,10 @@ def _run() -> int:
             said += "."
         hint = f" See: {context.command_path} --help" if context is not None else ""
         return _say(said + hint, error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
+        cause = error.__cause__ if isinstance(error, click.Abort) else error  # click makes one of the other
+        if isinstance(cause, EndedBySignal):
+            return _say(f"ended by {signal.Signals(cause.number).name}", exit_code_of(cause))
         return _say("interrupted", INTERRUPTED)
     except SkillsError as error:
         # Notes are for whoever owns the agent, and here that is who reads this.

@@ -77,7 +77,8 @@ def serve_command(
     if http is None:
         from adk_skills_agent.sources.mcp.server import serve_stdio
 
-        signal.signal(signal.SIGINT, _end)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _end)
         asyncio.run(serve_stdio(view, __version__))
         return
     _serve_http(http, _clients(tokens, registry, allow, deny), __version__)
@@ -85,7 +86,7 @@ def serve_command(
 
 def _end(number: int, _frame: object) -> None:
     """End at once: the thread that reads standard input cannot be interrupted, and nothing is half done."""
-    os.write(2, b"adk-skills: interrupted\n")
+    os.write(2, b"adk-skills: interrupted\n" if number == signal.SIGINT else b"adk-skills: ended by SIGTERM\n")
     os._exit(128 + number)
 
 

@@ -16,8 +16,6 @@ import unicodedata
 from collections.abc import Coroutine
 from typing import Any, TextIO, TypeVar
 
-import click
-
 _JOINERS = "\u200c\u200d"  # words of Persian and pictures of families need them
 _STAY = "\n\t"
 _NOT_PLAIN = re.compile("[^ -~]")
@@ -82,20 +80,45 @@ def unprotected(stream: TextIO) -> TextIO:
     return open(stream.fileno(), "w", encoding=stream.encoding, errors="backslashreplace", closefd=False)
 
 
-# Ending a command from outside: whatever the signal, the script it runs is ended first.
+# Ending a command from outside: whatever the signal, what the command started is ended first.
 
 Result = TypeVar("Result")
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
-def run_interruptible(work: Coroutine[Any, Any, Result]) -> Result:
-    """``asyncio.run``, but SIGTERM and SIGHUP cancel the work instead of ending the program on the spot.
+class EndedBySignal(KeyboardInterrupt):
+    """SIGTERM or SIGHUP: a command ends as Ctrl-C ends it. ``number`` is the signal's."""
 
-    Raises ``Exit`` when a signal ended it; the exit code is 128 and the signal's number, as shells have it.
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def exit_code_of(error: KeyboardInterrupt) -> int:
+    """128 and the signal's number, as shells have it."""
+    return 128 + (error.number if isinstance(error, EndedBySignal) else signal.SIGINT)
+
+
+def end_in_order() -> None:
+    """SIGTERM and SIGHUP raise :class:`EndedBySignal` from now on. One that is ignored (``nohup``) stays ignored."""
+
+    def end(number: int, _frame: object) -> None:
+        raise EndedBySignal(number)
+
+    for number in _SIGNALS:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, end)
+
+
+def run_interruptible(work: Coroutine[Any, Any, Result]) -> Result:
+    """``asyncio.run``, but SIGTERM and SIGHUP cancel the work, which an exception in the loop would not.
+
+    Raises :class:`EndedBySignal` when a signal ended it.
     """
     import asyncio
 
     received: list[int] = []
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
 
     async def main() -> Result:
         task = asyncio.ensure_future(work)
@@ -105,18 +128,19 @@ def run_interruptible(work: Coroutine[Any, Any, Result]) -> Result:
             received.append(number)
             task.cancel()
 
-        for number in _SIGNALS:
+        heard = [number for number in _SIGNALS if before[number] != signal.SIG_IGN]
+        for number in heard:
             loop.add_signal_handler(number, stop, number)
         try:
             return await task
         finally:
-            for number in _SIGNALS:
+            for number in heard:
                 loop.remove_signal_handler(number)
+                signal.signal(number, before[number])
 
     try:
         return asyncio.run(main())
     except asyncio.CancelledError:
         if received:
-            click.echo(f"adk-skills: ended by {signal.Signals(received[0]).name}", err=True)
-            raise click.exceptions.Exit(128 + received[0]) from None
+            raise EndedBySignal(received[0]) from None
         raise
