@@ -385,6 +385,23 @@ def test_a_signal_ends_the_script_and_leaves_nothing(skills: Path, tmp_path: Pat
     assert list(temporary.iterdir()) == []
 
 
+def test_a_command_under_nohup_goes_on_when_its_terminal_is_gone(skills: Path, tmp_path: Path) -> None:
+    script = skills / "counter" / "scripts" / "wait.sh"
+    script.write_text("echo started; sleep 1; echo ended\n")
+    program = subprocess.Popen(
+        ["nohup", INSTALLED, "run", skills / "counter", "wait.sh", "--min-isolation", "process"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "started\n"
+    program.send_signal(signal.SIGHUP)
+    stdout, stderr = program.communicate(timeout=60)
+    assert (program.returncode, stdout) == (0, "ended\n"), stderr
+
+
 def test_validate_says_what_it_could_not_read(skills: Path) -> None:
     (skills / "pipe").mkdir()
     os.mkfifo(skills / "pipe" / "SKILL.md")
