@@ -153,6 +153,12 @@ def test_python_has_the_options_of_its_first_line(skill_with: Callable[..., Skil
     assert outcome.stdout == f"{told}\n", outcome
 
 
+@pytest.mark.parametrize("first", ["#!/usr/bin/python3 -E -O", "#!/usr/bin/env -S python3 -u -E -O"])
+def test_options_of_a_first_line_that_do_not_count_are_named(skill_with: Callable[..., Skill], first: str) -> None:
+    plan = plan_script(skill_with({"scripts/r.py": f"{first}\npass\n"}), "r.py")
+    assert plan.notes == ("Its first line has -E -O, which is left out here.",)
+
+
 def test_an_option_of_the_interpreter_may_have_a_value(skill_with: Callable[..., Skill]) -> None:
     skill = skill_with({"scripts/r": "#!/usr/bin/env -S A=1 perl -Mstrict -Mvars=$x\n"})
     assert plan_script(skill, "r").request.argv[-3:] == ("-Mstrict", "-Mvars=$x", "/skill/scripts/r")

@@ -75,7 +75,7 @@ class Interpreters:
         if program.startswith("python"):
             return (PYTHON,)
         if program in _SHELLS:
-            return ((*BASH, *_options(line, _SHELL_OPTIONS)),)
+            return ((*BASH, *_options(line, _SHELL_OPTIONS)[0]),)
         if _names_a_program(program):
             wanted.append((program, *line[1:]))
         if suffix in PYTHON_SUFFIXES:
@@ -107,12 +107,13 @@ class Interpreters:
         usable = _is_usable(name)
         absent = _names_a_program(name) and not usable
         if name.startswith("python") if usable else suffix in PYTHON_SUFFIXES:
-            own = _options(named, _PYTHON_OPTIONS) if name.startswith("python") else ()
+            own, dropped = _options(named, _PYTHON_OPTIONS) if name.startswith("python") else ((), ())
             command = (python or sys.executable, *PYTHON_FLAGS, *own, str(script))
-            return command, _in_its_place("Python", name, absent=absent)
+            return command, (*dropped, *_in_its_place("Python", name, absent=absent))
         if name in _SHELLS if usable else suffix in SHELL_SUFFIXES:
-            command, notes = _shell_command(script, source, _options(named, _SHELL_OPTIONS) if name in _SHELLS else ())
-            return command, (*notes, *_in_its_place("bash", name, absent=absent))
+            own, dropped = _options(named, _SHELL_OPTIONS) if name in _SHELLS else ((), ())
+            command, notes = _shell_command(script, source, own)
+            return command, (*dropped, *notes, *_in_its_place("bash", name, absent=absent))
         wanted = [*_BY_SUFFIX.get(suffix, ())]
         if usable or (not wanted and absent):
             wanted = [(name, *named[1:])]
@@ -210,16 +211,18 @@ _SHELL_OPTIONS = re.compile(r"[-+](?=.)[abefhkmnptuvxBCEHPT]*(o)?")
 _PYTHON_OPTIONS = re.compile(r"-(?:[bBOquv]*(?:[bBOquv]|([WX]))|[WX].+)")
 
 
-def _options(line: Sequence[str], known: re.Pattern[str]) -> tuple[str, ...]:
-    """What a ``#!`` line sets, such as ``bash -euo pipefail``: without it a failure looks like success."""
-    options: list[str] = []
-    words = iter(line[1:])
-    for word in words:
-        option = known.fullmatch(word)
-        if option is None:
-            break
-        options += [word, *itertools.islice(words, 1)] if option[1] else [word]
-    return tuple(options)
+def _options(line: Sequence[str], known: re.Pattern[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a ``#!`` line sets, such as ``bash -euo pipefail``, without which a failure looks like success.
+
+    And a note about what it would set, but does not here: ``python -I`` would leave out the skill's environment.
+    """
+    words = [*line[1:]]
+    kept = 0
+    while kept < len(words) and (option := known.fullmatch(words[kept])) is not None:
+        kept += 2 if option[1] else 1
+    dropped = [word for word in words[kept:] if word.startswith(("-", "+")) and word not in ("-", "--")]
+    note = f"Its first line has {' '.join(dropped)[:100]}, which is left out here."
+    return tuple(words[:kept]), (note,) if dropped else ()
 
 
 _FIRST_LINE_BYTES = 256
