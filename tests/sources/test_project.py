@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -54,6 +55,24 @@ def test_add_installs_pins_and_says_what_it_did(repository: Repository, run: Run
     assert run("verify").returncode == 0
     listed = json.loads(run("list", "--installed", "--json").stdout)["skills"]
     assert [(one["name"], one["state"], one["scope"]) for one in listed] == [("pdf", "as locked", "project")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_nothing_is_written_where_skills_cannot_be_put(monkeypatch: pytest.MonkeyPatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chown(folder, 65534, 65534)
+        monkeypatch.setenv("XDG_DATA_HOME", folder)
+        place = Path(folder, "project")
+        (place / ".agents/skills").mkdir(parents=True)
+        os.chown(place, 65534, 65534)
+        os.seteuid(65534)
+        try:
+            project = Project(place, store=SkillStore(Path(folder, "store")))
+            with pytest.raises(SourceError, match=r"skills cannot be written\. Give yourself the right to"):
+                project.add([fetched(make_tree())])
+        finally:
+            os.seteuid(0)
+        assert names_below(place) == []
 
 
 def test_nothing_is_written_without_a_yes_where_nobody_can_be_asked(repository: Repository, run: Run, tmp_path: Path):

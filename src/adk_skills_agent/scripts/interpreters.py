@@ -62,7 +62,7 @@ class Interpreters:
 
         A ``#!`` line decides as it does here (:meth:`command`). What other machines have for suffixes but Python's and
         the shells' is not known, so these need the line, or the owner's word. ``head`` is the beginning of the script's
-        bytes. Returns Commands without the script; ``("python3",)`` and ``("bash",)`` stand for Python and the shell,
+        bytes. Returns commands without the script; ``("python3",)`` and ``("bash",)`` stand for Python and the shell,
         which has the options of its line. Raises ``UnsupportedScriptType`` when neither line nor suffix names one.
         """
         name = PurePosixPath(path).name

@@ -283,7 +283,7 @@ class Project:
 
         ``wanted`` are the names that the manifest asks for (None for all); the others came as what these need. ``link``
         installs a link to the store and no copy; ``replace_edits`` replaces a folder that is not what the lock says.
-        Raises ``SourceError`` when Such a folder is there, or the disk does not take it.
+        Raises ``SourceError`` when such a folder is there, or the disk does not take the skill.
         """
         from adk_skills_agent.sources.other_installers import is_gh_copy
 
@@ -641,6 +641,8 @@ class _Change:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise SourceError(f"The folder {folder} cannot be made: {error.strerror}.") from error
+            if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+                raise SourceError(f"The folder {folder} cannot be written. Give yourself the right to, and try again.")
         self._keep([tree for _, tree in entries])
         self.write(self.lock.having(entry for entry, _ in entries), manifest)
         self.install(entries, link=link)

@@ -267,8 +267,7 @@ def one_at_a_time(place: Path, what: str) -> Iterator[None]:
     """Let one process at a time change a project; the others wait, and say so when it takes long.
 
     The file ``place`` is made, kept, and locked while the block runs; a kill unlocks it. ``what`` is changed, for the
-    log. Raises ``SourceError`` when
-    the disk refuses.
+    log. Raises ``SourceError`` when the disk refuses.
     """
     import fcntl
 
