@@ -13,6 +13,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import tarfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -167,6 +168,22 @@ def test_a_skill_that_is_not_offered_is_told_to_the_owner(served: Path, caplog: 
 
 
 @pytest.mark.requirement("S4-30")
+def test_row_185_a_skill_that_a_client_must_not_see_is_no_part_of_the_one_it_lies_in(
+    served: Path, tmp_path: Path, run: Run
+):
+    """Seen: with --deny, or another token's names, all of its files came with the skill around it."""
+    shutil.move(served / "secret", served / "pdf" / "secret")
+    (served / "pdf" / "notes.md").symlink_to("secret/SKILL.md")
+    view = open_registry((served,), trust_project=False).view((), ("secret",))
+    skill = asyncio.run(ServedCatalog(view).skill("pdf"))
+    assert skill is not None
+    assert sorted(skill.tree.files) == ["SKILL.md", "assets/a b.bin", "scripts/count.py"]
+    run("serve", "--dir", served, "--deny", "secret", "--well-known", tmp_path / "site")
+    (archive,) = (tmp_path / "site/.well-known/agent-skills").glob("pdf-*.tar.gz")
+    with tarfile.open(archive) as packed:
+        assert sorted(packed.getnames()) == ["SKILL.md", "assets/a b.bin", "scripts/count.py"]
+
+
 def test_skills_of_a_server_are_installed_pinned_and_restored(served: Path, run: Run, tmp_path: Path):
     source = f"mcp:{COMMAND[0]} serve --dir {served}"
     done = run("add", source, "--skill", "pdf", "--yes")

@@ -96,8 +96,9 @@ def _write_site(site: Path, view: CatalogReader, *, as_json: bool) -> None:
 
     skills = []
     for item in view.list_metadata():
-        folder = view.load_skill(item.name).skill_dir
-        skills.append((item.name, item.description, read_tree(folder, f"The skill {item.name!r}")))
+        skill = view.load_skill(item.name)
+        tree = read_tree(skill.skill_dir, f"The skill {item.name!r}", without=skill.without)
+        skills.append((item.name, item.description, tree))
     if not skills:
         raise ConfigError("There is no skill to publish. Name folders with --dir.")
     written = write_site(site, skills)

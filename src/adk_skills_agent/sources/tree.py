@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -206,11 +206,14 @@ def files_by_folder(paths: Iterable[str], folders: Iterable[str], all_folders: I
 # Trees on disk.
 
 
-def read_tree(folder: Path, what: str, *, skipped: Collection[str] = SKIPPED) -> SkillTree:
+def read_tree(
+    folder: Path, what: str, *, skipped: Collection[str] = SKIPPED, without: Sequence[str] = ()
+) -> SkillTree:
     """The files of a skill's folder. Links to files inside it count as those files.
 
-    ``what`` it is, is for sentences; names in ``skipped`` are passed over. Raises ``SourceError`` when a link leaves
-    the folder, a file is no regular one, or cannot be read; as :func:`tree_of`.
+    ``what`` it is, is for sentences; names in ``skipped`` are passed over, as are the folders ``without``, relative to
+    the skill's, and links into them. Raises ``SourceError`` when a link leaves the folder, a file is no regular one, or
+    cannot be read; as :func:`tree_of`.
     """
     files: dict[str, TreeFile] = {}
     total = 0
@@ -226,7 +229,7 @@ def read_tree(folder: Path, what: str, *, skipped: Collection[str] = SKIPPED) ->
             raise SourceError(f"{what} has more than {MAX_TREE_BYTES >> 20} MiB. Make it smaller.")
         files[path] = TreeFile(data, executable)
 
-    walk_files(folder, what, take, skipped)
+    walk_files(folder, what, take, skipped, without)
     return tree_of(files, what)
 
 
@@ -278,8 +281,14 @@ def _read_with_mode(path: Path | str) -> tuple[bytes, bool]:
         os.close(descriptor)
 
 
-def walk_files(folder: Path, what: str, take: Callable[[str, str], None], skipped: Collection[str] = SKIPPED) -> None:
-    """Call ``take`` with relative path and path for each file below a folder.
+def walk_files(
+    folder: Path,
+    what: str,
+    take: Callable[[str, str], None],
+    skipped: Collection[str] = SKIPPED,
+    without: Sequence[str] = (),
+) -> None:
+    """Call ``take`` with relative path and path for each file below a folder, but for those as :func:`read_tree` says.
 
     Raises:
         SourceError: A link leaves the folder, or something is neither a file nor a folder, or there is too much.
@@ -298,7 +307,7 @@ def walk_files(folder: Path, what: str, take: Callable[[str, str], None], skippe
             ) from error
         for entry in entries:
             path = prefix + entry.name
-            if entry.name in skipped:
+            if entry.name in skipped or path in without:
                 continue
             count += 1
             if count > MAX_FILES * 2:
@@ -308,6 +317,8 @@ def walk_files(folder: Path, what: str, take: Callable[[str, str], None], skippe
                 target = os.path.realpath(entry.path)
                 if not target.startswith(real + "/"):
                     raise SourceError(f"{what} has a link {_shown(path)} that leaves it. Put a copy in its place.")
+                if f"{target}/".startswith(tuple(f"{real}/{one}/" for one in without)):
+                    continue
                 if not Path(target).is_file():
                     raise SourceError(f"{what} has a link {_shown(path)} to no file. Put a copy in its place.")
                 take(path, target)

@@ -80,7 +80,8 @@ class ServedCatalog:
     def _read(self, name: str) -> ServedSkill | None:
         try:
             skill = self._catalog.load_skill(name)
-            tree = read_tree(skill.skill_dir, f"The skill {name!r}")
+            # Skills in its folder that this client must not see are no part of it (row 185).
+            tree = read_tree(skill.skill_dir, f"The skill {name!r}", without=skill.without)
         except SkillsError as error:
             self._left_out(name, error.message)
             return None
