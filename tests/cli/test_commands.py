@@ -444,6 +444,31 @@ def test_a_planted_link_is_not_written_through(skills: Path, tmp_path: Path) -> 
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.parametrize("place", ["adk-skills-output", "below/out"])
+def test_row_186_an_output_folder_that_a_repository_made_a_link_gets_nothing(
+    place: str, skills: Path, tmp_path: Path
+) -> None:
+    """Seen: a repository has adk-skills-output -> .git, its script writes ``config``, and git runs what that names."""
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    link = project / place.partition("/")[0]
+    link.symlink_to(".git")
+    (skills / "counter" / "scripts" / "plant.sh").write_text("echo planted > config; echo ran\n")
+    given = [] if place == "adk-skills-output" else ["-o", place]
+    run = adk_skills("run", skills / "counter", "plant.sh", "--min-isolation", "process", *given, cwd=project)
+    assert run.returncode == 2
+    assert f"a link leads to {project.resolve() / '.git'}" in run.stderr
+    assert "ran" not in run.stdout
+    assert list((project / ".git").iterdir()) == []
+    # Where the user named the place the link leads to, or goes up from here, it is meant.
+    (project / "here").mkdir()
+    run = adk_skills(
+        "run", skills / "counter", "plant.sh", "--min-isolation", "process", "-o", "../out", cwd=project / "here"
+    )
+    assert run.returncode == 0
+    assert (project / "out" / "config").read_text() == "planted\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from adk_skills_agent.cli.output import print_aligned, safe, share
+from adk_skills_agent.cli.output import print_aligned, refuse_links, safe, share
 from adk_skills_agent.cli.sources import a_path, cluster_options, json_option, needs_of
 from adk_skills_agent.evals.skillsbench.results import BenchResult
 from adk_skills_agent.evals.statistics import interval_text, signed, verdict_text
@@ -162,6 +162,7 @@ def skillsbench(
     """Run SkillsBench tasks with and without their skills, each graded by its own tests."""
     from adk_skills_agent.cli.bench_run import Options, run
 
+    refuse_links(others["out"], "--out")
     agents = ("oracle", "nop") if self_test else (agent,)
     options = Options(
         tasks_dir=tasks_dir.expanduser(),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from adk_skills_agent.cli.output import print_aligned, print_diagnostics, print_json, safe, share
+from adk_skills_agent.cli.output import print_aligned, print_diagnostics, print_json, refuse_links, safe, share
 from adk_skills_agent.cli.sources import a_path, cluster_options, json_option, needs_of
 from adk_skills_agent.cli.terminal import unprotected
 from adk_skills_agent.errors import ConfigError, EvalFileError
@@ -217,6 +217,9 @@ def command(
     pairs = plan_pairs(prepared.trials) if blind else []
     if blind:
         _check_pairs(prepared, pairs)
+    for option, folder in (("--out", out), ("--workspace", workspace)):
+        if folder is not None:
+            refuse_links(folder, option)
     if dry_run:
         _print_plan(prepared, runs, len(pairs) if blind else None, judge_samples, as_json=as_json)
         raise click.exceptions.Exit(1 if prepared.skipped else 0)

@@ -240,15 +240,30 @@ def safe(text: str) -> str:
 # Putting files that a script produced onto the user's disk.
 
 
-def check_output_folder(folder: Path) -> None:
+def check_output_folder(folder: Path, option: str = "--output") -> None:
     """Find out before anything runs whether files can be put there. Raises ``ConfigError`` when they cannot."""
+    refuse_links(folder, option)
     nearest = folder
     while not os.path.lexists(nearest) and nearest != nearest.parent:
         nearest = nearest.parent
     if not nearest.is_dir():
-        raise ConfigError(f"--output {safe(str(folder))}: {safe(str(nearest))} is not a folder. Give another one.")
+        raise ConfigError(f"{option} {safe(str(folder))}: {safe(str(nearest))} is not a folder. Give another one.")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise ConfigError(f"--output {safe(str(folder))} cannot be written. Give a folder that you may write to.")
+        raise ConfigError(f"{option} {safe(str(folder))} cannot be written. Give a folder that you may write to.")
+
+
+def refuse_links(folder: Path, option: str) -> None:
+    """Refuse a link on the relative way to a folder for results.
+
+    A cloned repository may bring one that leads to ``.git`` or the home folder, under the name of the default (row
+    186). Raises ``ConfigError`` when there is one.
+    """
+    meant = os.path.normpath(os.path.join(os.path.realpath(os.curdir), folder))  # noqa: PTH118 - ".." of the name
+    if not folder.is_absolute() and os.path.realpath(folder) != meant:
+        raise ConfigError(
+            f"{option} {safe(str(folder))}: a link leads to {safe(os.path.realpath(folder))}, so nothing is put there. "
+            "Remove the link, or name that folder itself."
+        )
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
@@ -260,9 +275,9 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
     for name, content in files.items():
         target = folder / name
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
             if target.parent.resolve() != folder.resolve() / Path(name).parent:
                 raise OSError(0, f"a link leads out of {folder}")
+            target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, content)
         except OSError as error:
             print(f"adk-skills: not written: {safe(str(target))}: {safe(error.strerror or '')}", file=sys.stderr)

@@ -93,7 +93,7 @@ def _write_page(page: Path, figures: Sequence[SkillFigures], reading: Reading) -
 
     if page.is_dir():
         raise ConfigError(f"--html {safe(str(page))} is a folder. Give the name of a file in it.")
-    check_output_folder(page.parent)
+    check_output_folder(page.parent, "--html")
     if not write_files(page.parent, {page.name: usage_page(figures, reading).encode("utf-8", "replace")}):
         raise ConfigError(f"--html {safe(str(page))} was not written.")
 

@@ -52,7 +52,9 @@ class RowFile:
         self.notes: list[str] = []
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            # A link would be a repository's: rows with its words would be appended to what it leads to (row 186).
+            self._descriptor = os.open(self.path, flags | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise ConfigError(f"Results cannot be written to {folder}: {error.strerror or error}.") from error
         try:

@@ -98,6 +98,15 @@ def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
     Ledger(tmp_path / "out").close()
 
 
+def test_row_186_rows_are_not_appended_to_what_a_link_leads_to(tmp_path: Path) -> None:
+    """Seen: a repository has adk-skills-eval/trials.jsonl -> ~/.bash_aliases, and a shell runs what a row says."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "trials.jsonl").symlink_to(tmp_path / "aliases")
+    with pytest.raises(ConfigError, match="Results cannot be written"):
+        Ledger(tmp_path / "out")
+    assert not (tmp_path / "aliases").exists()
+
+
 def test_a_folder_that_is_none_and_rows_that_are_none_are_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ConfigError, match="Results cannot be written to"):
