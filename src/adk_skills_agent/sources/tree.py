@@ -206,9 +206,7 @@ def files_by_folder(paths: Iterable[str], folders: Iterable[str], all_folders: I
 # Trees on disk.
 
 
-def read_tree(
-    folder: Path, what: str, *, skipped: Collection[str] = SKIPPED, without: Sequence[str] = ()
-) -> SkillTree:
+def read_tree(folder: Path, what: str, *, skipped: Collection[str] = SKIPPED, without: Sequence[str] = ()) -> SkillTree:
     """The files of a skill's folder. Links to files inside it count as those files.
 
     ``what`` it is, is for sentences; names in ``skipped`` are passed over, as are the folders ``without``, relative to

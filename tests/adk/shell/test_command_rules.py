@@ -671,3 +671,36 @@ def test_row_124_a_chain_of_variables_takes_no_longer_than_its_length() -> None:
     began = time.thread_time()
     assert decide_command(Permissions(commands=RULES), line).verdict.value == "ask"
     assert time.thread_time() - began < 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["-eo pipefail -c", "-euo pipefail -c", "-oo posix errexit -c", "-co pipefail", "+c", "-norc -c", "-rcfile x -c"],
+)
+def test_row_187_the_line_of_a_shell_is_found_behind_all_options_and_their_values(options: str) -> None:
+    """Seen: ``pipefail`` was taken for a file of commands, and a denied command ran."""
+    rules = Permissions(commands={"git push *": "deny"})
+    assert decide_command(rules, f"bash {options} 'git push'").verdict.value == "deny"
+    assert decide_command(rules, f"env bash {options} -- 'ls; git push origin'").verdict.value == "deny"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "set -k; git a=b push",
+        "set -euo keyword⏎git a=b push",
+        "x=-k; set $x; git a=b push",
+        "bash -k -c 'git a=b push'",
+        "set -o history⏎set -H⏎true git push⏎!:1-2",
+        "bash +s x <<< 'git push'",
+        "/proc/self/exe -c 'git push'",
+    ],
+)
+def test_row_187_options_that_change_what_words_mean_are_asked_about(line: str) -> None:
+    rules = Permissions(commands={"git push *": "deny"})
+    assert decide_command(rules, line.replace("⏎", "\n")).verdict.value == "ask"
+
+
+@pytest.mark.parametrize("line", ["set -euo pipefail; ls", "set -- -k; ls", "bash -e build.sh -k", "bash build.sh"])
+def test_row_187_usual_options_are_not_asked_about(line: str) -> None:
+    assert decide_command(Permissions(commands={"git push *": "deny"}), line).verdict.value == "allow"

@@ -362,6 +362,8 @@ class _Reader:
                 self._simple(words)
             return
         self._found.commands.append(words)
+        if "proc" in words[0].text.split("/")[:-1]:  # /proc/self/exe is the shell itself
+            self._doubt("only its run decides which command it is")
         arguments = words[1:]
         if name in ("eval", "trap") and arguments and arguments[0].text == "--":
             arguments = arguments[1:]
@@ -444,6 +446,7 @@ class _Reader:
         elif name == "set":
             if any(not word.known or "$" in word.text or "`" in word.text for word in arguments):
                 self._found.unknown.add(_ARGUMENTS)
+            self._set(arguments)
         elif name in _KEYWORDS or name in ("read", "wait", "getopts", "mapfile", "readarray"):
             plain = all(_PLAIN_NAME.fullmatch(text) for text in texts)
             flags = "".join(text for text in texts if text.startswith(("-", "+")))
@@ -456,6 +459,16 @@ class _Reader:
                     self._variable(variable)
                 if names & _INTEGERS:
                     self._evaluated()
+
+    def _set(self, arguments: Sequence[Word]) -> None:
+        """``set`` with an option after which words of later commands mean something else (row 187)."""
+        rest = list(arguments)
+        while rest and rest[0].text.startswith(("-", "+", ANY)) and rest[0].text not in ("-", "--"):
+            option = rest[0].text
+            values = 0 if ANY in option else option.count("o")
+            if ANY in option or _changes_words(option) or any(_changes_words(one.text) for one in rest[1 : 1 + values]):
+                self._doubt(f"'set {option.replace(ANY, '…')[:20]}' changes what later words mean")
+            rest = rest[1 + values :]
 
     def _line_options(self, name: str, arguments: Sequence[Word]) -> None:
         """``split --filter=LINE`` and its kin; a long option may be typed in part."""
@@ -478,33 +491,42 @@ class _Reader:
                     self._found.commands.append(tuple(arguments[position + 1 :]))
 
     def _shell(self, name: str, arguments: Sequence[Word]) -> None:
-        for position, word in enumerate(arguments):
+        """A shell: the line behind ``-c``, which stands behind all options and their values (row 187)."""
+        rest = list(arguments)
+        has_line = reads = False
+        while rest:
+            word = rest[0]
             if not word.known:
                 self._doubt(f"only its run decides what '{name}' is told")
                 return
-            if word.text in ("--version", "--help"):
+            option = f"-{word.text}" if word.text in _LONG_OPTIONS else word.text
+            if option in ("--version", "--help"):
                 return
-            if word.text.startswith("-") and not word.text.startswith("--") and "c" in word.text[1:]:
-                rest = [one for one in arguments[position + 1 :] if not one.text.startswith(("-", "+"))]
-                if {"o", "O"} & set(word.text[1:]):
-                    self._doubt(f"'{name}' has the option {word.text}")
-                if rest:
-                    self._line(rest[0].text, known=rest[0].known)
-                    if any(not _PLAIN_NAME.fullmatch(one.text) for one in rest[1:]):
-                        self._found.unknown.add(_ARGUMENTS)
-                else:
-                    self._doubt(f"'{name}' is told nothing")
-                return
-            if word.text in ("-o", "-O", "+o", "+O", "--rcfile", "--init-file"):
-                self._doubt(f"'{name}' has the option {word.text}")
-                return
-            if not word.text.startswith(("-", "+")):
-                if _is_input(word.text):
-                    break
-                return  # a file of commands: a program like any other
-            if word.text in {"-s", "-"}:
+            if option in ("--", "-"):
+                rest = rest[1:]
                 break
-        self._doubt(f"'{name}' reads its commands from its input")
+            if not option.startswith(("-", "+")):
+                break
+            values = int(option in ("--rcfile", "--init-file"))
+            if not option.startswith("--"):
+                has_line = has_line or "c" in option
+                reads = reads or "s" in option
+                values = option.count("o") + option.count("O")
+            if values or _changes_words(option):
+                self._doubt(f"'{name}' has the option {option[:20]}")
+            rest = rest[1 + values :]
+        if has_line:
+            if rest:
+                self._line(rest[0].text, known=rest[0].known)
+                if any(not _PLAIN_NAME.fullmatch(one.text) for one in rest[1:]):
+                    self._found.unknown.add(_ARGUMENTS)
+            else:
+                self._doubt(f"'{name}' is told nothing")
+        elif reads or not rest or _is_input(rest[0].text):
+            self._doubt(f"'{name}' reads its commands from its input")
+        elif not rest[0].known:
+            self._doubt(f"only its run decides what '{name}' is told")
+        # else a file of commands: a program like any other
 
     def _find(self, arguments: Sequence[Word]) -> None:
         position = 0
@@ -777,6 +799,13 @@ _EVALUATING_EXPANSION = re.compile(r"\$\{(?:!|#?\w+\[[^]@*]|(?:[\w@*]+|[-#?$!])(
 _EVALUATING_TEST = re.compile(r"(?<!\S)-(?:eq|ne|lt|le|gt|ge|v)(?!\w)")
 _MOST_STARTS = 20  # words that are looked at as the first of a command
 _LOADER = re.compile(r"ld-linux.*\.so.*|ld-musl.*\.so.*|ld\.so.*|ld-\d.*\.so")
+# Of bash, which takes them with one hyphen, too.
+_LONG_NAMES = (
+    "debug debugger dump-po-strings dump-strings help init-file login noediting noprofile norc posix pretty-print "
+    "rcfile restricted verbose version wordexp"
+)
+_LONG_OPTIONS = frozenset(f"-{name}" for name in _LONG_NAMES.split())
+_OF_WORDS = frozenset({"keyword", "history", "histexpand"})
 _WORDS_OF_BASH = "! if then elif else fi for in do done case esac while until select function { } [[ ]]"
 _RESERVED = frozenset(_WORDS_OF_BASH.split())
 _KEYWORDS = ("export", "declare", "typeset", "local", "readonly", "unset", "unsetenv")
@@ -798,3 +827,11 @@ def _is_together(node: Node) -> bool:
             return False
         position = child.end_byte
     return True
+
+
+def _changes_words(option: str) -> bool:
+    """Whether an option of bash, or a name of one, changes what words mean: ``-k`` takes ``a=b`` out of the arguments.
+
+    And ``-H`` replaces ``!!`` by a line before.
+    """
+    return option in _OF_WORDS or ANY in option or (option[:1] in ("-", "+") and bool({"k", "H"} & set(option[1:])))
