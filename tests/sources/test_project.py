@@ -422,6 +422,16 @@ def test_a_link_in_the_way_does_not_lead_an_installation_out_of_the_project(proj
     assert list(outside.iterdir()) == []
 
 
+def test_row_188_nor_into_its_version_control(project: Project):
+    """Seen: .agents/skills -> ../.git and a skill 'modules' with m/hooks/post-checkout, which git runs for m."""
+    (project.root / ".git").mkdir()
+    (project.root / ".agents").mkdir()
+    (project.root / ".agents/skills").symlink_to("../.git")
+    with pytest.raises(SourceError, match="version control"):
+        project.add([fetched(make_tree())])
+    assert list((project.root / ".git").iterdir()) == []
+
+
 def test_the_lock_of_an_installed_skill_is_found_and_no_other(project: Project):
     project.add([fetched(make_tree())])
     found = locked_skill_at(project.skills_folder / "pdf")

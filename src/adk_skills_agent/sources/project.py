@@ -41,7 +41,14 @@ from adk_skills_agent.sources.store import (
     take_away,
     write_aside,
 )
-from adk_skills_agent.sources.tree import NOT_COMPARED, SkillTree, digest_folder, read_tree, tree_digest
+from adk_skills_agent.sources.tree import (
+    NOT_COMPARED,
+    VERSION_CONTROL,
+    SkillTree,
+    digest_folder,
+    read_tree,
+    tree_digest,
+)
 
 if TYPE_CHECKING:
     from adk_skills_agent.sources.fetch import FetchedSkill
@@ -189,11 +196,20 @@ class Project:
         return {name: self._relative(origin) for name, origin in read_wanted(self.manifest).items()}
 
     def folder_of(self, skill: LockedSkill) -> Path:
-        """Where a skill is installed. Raises ``SourceError`` when a link on the way leads out of the project."""
+        """Where a skill is installed.
+
+        Raises:
+            SourceError: A link on the way leads out of the project, or into its version control (row 188).
+        """
         above = skill.path.rpartition("/")[0]
         if above not in self._inside:
-            if not (self.root / above).resolve().is_relative_to(self.root.resolve()):
-                raise SourceError(f"{skill.path} is behind a link that leads out of {self.root}. Remove the link.")
+            place, root = (self.root / above).resolve(), self.root.resolve()
+            inside = place.is_relative_to(root)
+            if not inside or any(part.casefold() in VERSION_CONTROL for part in place.relative_to(root).parts):
+                raise SourceError(
+                    f"{skill.path} is behind a link that leads out of {self.root} or into its version control. "
+                    "Remove the link."
+                )
             if (self.root / above).is_dir():
                 self._inside.add(above)
         return self.root / skill.path

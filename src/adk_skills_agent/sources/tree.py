@@ -21,7 +21,8 @@ MAX_FILE_BYTES = 32 << 20
 MAX_TREE_BYTES = 64 << 20
 MAX_PATH_CHARS = 512
 MAX_DEPTH = 20
-SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".DS_Store"})
+VERSION_CONTROL = frozenset({".git", ".hg", ".svn"})
+SKIPPED = VERSION_CONTROL | frozenset({"node_modules", "__pycache__", ".DS_Store"})
 """Names that are no part of a source's skill wherever they lie: version control, and what tools make again."""
 NOT_COMPARED = frozenset({".DS_Store"})
 """Names that do not count in an installed skill. Nothing that could run is here: bytecode and modules do count."""
@@ -159,7 +160,7 @@ def _path_problem(path: str) -> str:
         return "whose name has control characters or is no text"
     if len(path) > MAX_PATH_CHARS or len(parts) > MAX_DEPTH or any(len(part.encode()) > 255 for part in parts):
         return "whose path is too long"
-    if any(part.casefold() in {".git", ".hg", ".svn"} for part in parts):
+    if any(part.casefold() in VERSION_CONTROL for part in parts):
         return "that is version control data"
     return ""
 
