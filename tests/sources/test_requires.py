@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from repositories import skill_text
 
@@ -77,3 +79,12 @@ def test_requirements_are_read_as_authors_write_them():
     assert required_skills("a, b>=1\nc") == ("a", "b>=1", "c")
     assert required_skills(["a", 1, " b "]) == ("a", "b")
     assert required_skills(None) == ()
+
+
+def test_row_189_a_requirement_of_blanks_does_not_take_the_square_of_its_length():
+    """Seen: 60,000 blanks took more than twenty seconds, and a megabyte would have taken hours."""
+    began = time.process_time()
+    assert required_name("a>" + " " * 60_000 + "!") == ""
+    with pytest.raises(SourceError, match="no requirement"):
+        read_requirement("a>" + " " * 60_000 + "!")
+    assert time.process_time() - began < 3

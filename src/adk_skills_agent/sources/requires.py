@@ -21,6 +21,8 @@ from adk_skills_agent.sources.origin import Origin, strangers_origin
 
 MAX_SKILLS = 200
 """That one ``add`` may pull in; more is a mistake, or meant to fill a disk."""
+MAX_CHARS = 1_000
+"""Of one requirement; matching takes the square of the blanks in it."""
 _REQUIREMENT = re.compile(r"(?P<name>[^\s@<>=!~;,]+)\s*(?P<range>[<>=!~][^@]*?)?\s*(?:@\s*(?P<source>\S.*))?")
 
 
@@ -39,7 +41,7 @@ class Requirement:
 
 def read_requirement(text: str, by: str = "") -> Requirement:
     """A requirement as an author writes it. Raises ``SourceError`` when it is none."""
-    found = _REQUIREMENT.fullmatch(text.strip())
+    found = _match(text)
     name = normalise_name(found["name"]) if found else ""
     if found is None or not name:
         raise SourceError(f"{by or 'A skill'} needs {text[:100]!r}, which is no requirement. It should be: name>=1.2.")
@@ -53,8 +55,12 @@ def read_requirement(text: str, by: str = "") -> Requirement:
 
 def required_name(text: str) -> str:
     """The name in a requirement; empty when it is none."""
-    found = _REQUIREMENT.fullmatch(text.strip())
+    found = _match(text)
     return normalise_name(found["name"]) if found else ""
+
+
+def _match(text: str) -> re.Match[str] | None:
+    return _REQUIREMENT.fullmatch(text.strip()) if len(text) <= MAX_CHARS else None
 
 
 def version_of(skill: FetchedSkill) -> Version | None:
