@@ -6,11 +6,13 @@ import http.server
 import io
 import json
 import os
+import socket
 import subprocess
 import tempfile
 import threading
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from repositories import Repository, Run, skill_text
 
 from adk_skills_agent.errors import SourceError
+from adk_skills_agent.sources import git
 from adk_skills_agent.sources.fetch import fetch_skills, opened
 from adk_skills_agent.sources.origin import read_origin
 from adk_skills_agent.sources.plugins import read_marketplace
@@ -194,6 +197,56 @@ def test_row_148_what_a_repository_names_is_not_asked_for_at_a_private_address(
     finally:
         server.shutdown()
         server.server_close()
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_row_190_git_does_not_reach_a_private_address_that_a_name_gets_after_it_was_looked_up(
+    moved: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Seen: git looked the name up again, and its GET reached a service of this machine."""
+    asked: list[str] = []
+
+    class Inner(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Inner)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    place = f"http://localhost:{server.server_address[1]}/x.git"
+    real = socket.getaddrinfo
+
+    def first_answer(host: str | bytes, *more: object, **how: object) -> list[tuple[object, ...]]:
+        return real("127.0.0.2" if host == "localhost" else host, *more, **how)  # type: ignore[arg-type, return-value]
+
+    monkeypatch.setattr(socket, "getaddrinfo", first_answer)
+    monkeypatch.setattr("adk_skills_agent.sources.http._refuse_address", lambda *_: None)  # 127.0.0.2 stands for public
+    user = read_origin("git+http://example.com/y.git")
+    try:
+        if moved:
+            monkeypatch.setattr("adk_skills_agent.sources.http.WebClient.moved_to", lambda *_: place + git._REFS)
+            monkeypatch.setattr(git, "_fetched", _moves_once(git._fetched))
+            with pytest.raises(SourceError, match="cannot be reached"):
+                fetch_skills(user)
+        else:
+            with pytest.raises(SourceError, match="cannot be reached"):
+                fetch_skills(read_origin(f"git+{place}"), named_by=(user,))
+        assert asked == []
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _moves_once(fetched: Callable[..., str]) -> Callable[..., str]:
+    def fetching(folder: Path, url: str, ref: str) -> str:
+        if "example.com" in url:
+            raise git._Moved("the server says that it is elsewhere.")
+        return fetched(folder, url, ref)
+
+    return fetching
 
 
 def test_row_139_trees_that_hold_each_other_are_not_listed_to_their_end(repository: Repository):

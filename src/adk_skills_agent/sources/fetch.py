@@ -175,14 +175,15 @@ def opened(
         from adk_skills_agent.sources.signatures import unsigned
 
         raise unsigned(str(origin), "cannot be signed (a git repository and an archive can)")
+    addresses: tuple[str, ...] | None = None
     if named_by is not None and not allow_private and "://" in (url := _url_of(origin)):
         from adk_skills_agent.sources.http import authority, refuse_private
 
         if authority(url)[0] not in {authority(_url_of(one))[0] for one in named_by}:
-            refuse_private(url)
+            addresses = refuse_private(url)
     match origin.kind:
         case OriginKind.GIT:
-            with checkout(origin.location, origin.ref, allow_private=allow_private) as git:
+            with checkout(origin.location, origin.ref, allow_private=allow_private, addresses=addresses) as git:
                 signer = _git_signer(origin, git, tag, signatures) if signatures is not None else ""
                 yield Opened(_InGit(git, origin.subpath), git.commit, signer)
         case OriginKind.FOLDER:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.packages.uv import without_credentials
@@ -261,10 +262,13 @@ def _reason(said: str) -> str:
 
 
 @contextlib.contextmanager
-def checkout(url: str, ref: str = "", *, allow_private: bool = False) -> Iterator[GitCheckout]:
+def checkout(
+    url: str, ref: str = "", *, allow_private: bool = False, addresses: Sequence[str] | None = None
+) -> Iterator[GitCheckout]:
     """Fetch one commit of a repository without its files.
 
-    With ``allow_private`` its server may send us to private addresses. Raises ``SourceError`` when there is no git, no
+    With ``allow_private`` its server may send us to private addresses. Only ``addresses`` of a web server are connected
+    to, where they were looked at before; None for any. Raises ``SourceError`` when there is no git, no
     such repository or ref, or the server refuses.
     """
     try:
@@ -272,21 +276,23 @@ def checkout(url: str, ref: str = "", *, allow_private: bool = False) -> Iterato
     except OSError as error:
         raise _no_room(error) from error
     try:
-        _configure(folder, url)
+        _configure(folder, url, () if addresses is None else _pinned(url, addresses))
         with _naming(url):
             try:
                 commit = _fetched(folder, url, ref)
             except _Moved:
-                url = _moved_to(url, allow_private)
+                url, pinned = _moved_to(url, allow_private, named="" if addresses is not None else url)
                 _git(folder, "config", "remote.origin.url", url)
+                for key, value in pinned:
+                    _git(folder, "config", key, value)
                 commit = _fetched(folder, url, ref)
         yield GitCheckout(folder, url, commit)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _configure(folder: Path, url: str) -> None:
-    """A repository that fetches from a URL without files."""
+def _configure(folder: Path, url: str, more: Sequence[tuple[str, str]]) -> None:
+    """A repository that fetches from a URL without files, with more settings."""
     _git(folder, "init", "--quiet", "--bare", "--template=", ".")
     try:
         for key, value in (
@@ -299,6 +305,7 @@ def _configure(folder: Path, url: str) -> None:
             ("gc.auto", "0"),
             ("maintenance.auto", "false"),
             *((("remote.origin.uploadpack", _SERVER_OPTIONS),) if _server(url) else ()),
+            *more,
         ):
             with (folder / "config").open("a", encoding="utf-8") as settings:
                 section, _, name = key.rpartition(".")
@@ -326,18 +333,36 @@ def _naming(url: str) -> Iterator[None]:
 _REFS = "/info/refs?service=git-upload-pack"
 
 
-def _moved_to(url: str, allow_private: bool) -> str:
-    """Where a server sends us that has the repository elsewhere.
+def _moved_to(url: str, allow_private: bool, *, named: str) -> tuple[str, Sequence[tuple[str, str]]]:
+    """Where a server sends us that has the repository elsewhere, and the settings with which git goes there.
+
+    ``named`` is the URL that the user wrote, or empty where somebody else did.
 
     git itself would follow the redirect to any address, also one in our private network.
     """
-    from adk_skills_agent.sources.http import WebClient
+    from adk_skills_agent.sources.http import WebClient, authority, refuse_private
 
-    with WebClient(url, allow_private=allow_private) as client:
+    with WebClient(named, allow_private=allow_private) as client:
         found = client.moved_to(url.rstrip("/") + _REFS)
     if not found.endswith(_REFS):
         raise SourceError(f"it leads to {without_credentials(found)}, which is no repository. Check the address.")
-    return found.removesuffix(_REFS)
+    place = found.removesuffix(_REFS)
+    is_free = allow_private or authority(place) == authority(named)
+    return place, () if is_free else _pinned(place, refuse_private(place))
+
+
+def _pinned(url: str, addresses: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The setting with which git connects to these addresses of a web server alone (row 190).
+
+    git looks a name up again, and then it may have a private address (DNS rebinding). A name without an address gets
+    one that nobody has: a proxy, which looks it up itself, is asked all the same.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or parts.hostname is None:
+        return ()
+    listed = ",".join(f"[{one}]" if ":" in one else one for one in addresses or ("255.255.255.255",))
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return (("http.curloptResolve", f"{parts.hostname}:{port}:{listed}"),)
 
 
 def _quoted(value: str) -> str:
@@ -377,7 +402,9 @@ def newest_commit(url: str, ref: str = "", *, allow_private: bool = False) -> st
             try:
                 said = _git(Path(folder), "ls-remote", "--quiet", "--", url, *names)
             except _Moved:
-                said = _git(Path(folder), "ls-remote", "--quiet", "--", _moved_to(url, allow_private), *names)
+                place, pinned = _moved_to(url, allow_private, named=url)
+                options = [word for key, value in pinned for word in ("-c", f"{key}={value}")]
+                said = _git(Path(folder), *options, "ls-remote", "--quiet", "--", place, *names)
     found = {
         name: commit
         for commit, _, name in (line.partition("\t") for line in said.decode("utf-8", "replace").splitlines())

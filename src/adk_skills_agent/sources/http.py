@@ -133,16 +133,21 @@ def _plain(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:300]
 
 
-def refuse_private(url: str) -> None:
-    """Raise ``SourceError`` when the host of a URL that the user did not name is in a private network."""
+def refuse_private(url: str) -> tuple[str, ...]:
+    """The addresses of the host of a URL that the user did not name; none where only a proxy may know it.
+
+    Raises ``SourceError`` when it is in a private network.
+    """
     parts = urlsplit(url)
     host = parts.hostname or ""
     try:
         found = socket.getaddrinfo(host, parts.port or 443, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        return  # nobody reaches it from here, but perhaps a proxy
-    for *_, address in found:
-        _refuse_address(str(address[0]), url)
+        return ()  # nobody reaches it from here, but perhaps a proxy
+    addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    for address in addresses:
+        _refuse_address(address, url)
+    return addresses
 
 
 def _refuse_peer(url: str, event: str, about: Mapping[str, Any]) -> None:
