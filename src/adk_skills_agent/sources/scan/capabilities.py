@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from itertools import islice
 
-from adk_skills_agent.sources.scan.flow import KEPT
+from adk_skills_agent.sources.scan.flow import KEPT, with_short_gaps
 from adk_skills_agent.sources.scan.python import Seen, is_own_service
 
 _MOST_CODE = 256 << 10
@@ -52,15 +51,14 @@ def _tables() -> tuple[dict[str, re.Pattern[str]], tuple[_Combination, ...]]:
 def capability_findings(text: str, path: str) -> list[Seen]:
     """What the abilities of a program mean, at the places of each of them."""
     text = "\n".join(line[:_LONGEST_LINE] for line in text[:_MOST_CODE].split("\n"))
-    text = KEPT.sub(lambda kept: " " * len(kept[0]), text)
+    text, line_of = with_short_gaps(KEPT.sub(lambda kept: " " * len(kept[0]), text))
     abilities, combinations = _tables()
-    lines = [match.start() for match in re.finditer("\n", text)]
     known: dict[str, list[int]] = {}
 
     def places(name: str) -> list[int]:
         if name not in known:
             found = islice(abilities[name].finditer(text), _MOST_PLACES)
-            known[name] = [bisect_right(lines, match.end() - 1) + 1 for match in found]
+            known[name] = [line_of(match.end()) for match in found]
         return known[name]
 
     found: list[Seen] = []

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib import resources
 from itertools import chain, islice
@@ -252,6 +253,28 @@ KEPT = re.compile(
     r"|IdentityFile=\S+|\S+\.pub\b|\bknown_hosts\b"
 )
 """Words that name a file of keys and send it nowhere."""
+_LONG_GAP = re.compile(r"(\s{24})\s+")
+
+
+def with_short_gaps(text: str) -> tuple[str, Callable[[int], int]]:
+    """A text with short runs of blanks and line ends, and the line (1-based) in the text itself of a place in it.
+
+    Patterns over many lines take the square of such a run, or more: 60 KB of line ends took them hours (row 191).
+    """
+    parts: list[str] = []
+    starts, dropped = [0], [0]  # where a run was cut, and how many line ends are missing behind it
+    start = size = 0
+    for gap in _LONG_GAP.finditer(text):
+        parts.append(text[start : gap.end(1)])
+        size += gap.end(1) - start
+        start = gap.end()
+        starts.append(size)
+        dropped.append(dropped[-1] + text.count("\n", gap.end(1), start))
+    short = "".join([*parts, text[start:]])
+    lines = [match.start() for match in re.finditer("\n", short)]
+    return short, lambda place: bisect_right(lines, place - 1) + 1 + dropped[bisect_right(starts, place) - 1]
+
+
 _FILE = r"[\"']?([\w./~$@{}%:-]{2,200})"
 _INTO = re.compile(
     r"(?:\s(?:-o|-O|--output|--output-document|-out|-C|-cf|-czf|czf|cf|-f|-acf|-cJf|-r|-qr)[= ]\s*|>>?\s*"

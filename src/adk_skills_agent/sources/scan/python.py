@@ -71,15 +71,21 @@ def is_own_service(text: str) -> bool:
 
 
 def python_findings(text: str) -> list[Seen]:
-    """What the walk finds; nothing for a text that is no Python, or too large or too deep to be parsed."""
+    """What the walk finds; nothing for a text that is no Python, or too large or too deep to be parsed.
+
+    That a text was parsed and is too deep to be walked is a finding.
+    """
     from adk_skills_agent.packages.inference import tolerant_tree  # not before a skill has Python
 
     try:
         tree = tolerant_tree(text)
     except (SyntaxError, ValueError):
         return []
-    program = _Program(tree)
-    return list(dict.fromkeys(program.findings())) if len(program.nodes) <= _MOST_NODES else []
+    try:
+        program = _Program(tree)
+        return list(dict.fromkeys(program.findings())) if len(program.nodes) <= _MOST_NODES else []
+    except RecursionError:  # x[0][0][0] and so on
+        return [Seen("not-read", False, "it is nested too deeply to be followed", 1)]
 
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)

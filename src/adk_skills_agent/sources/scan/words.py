@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
+from adk_skills_agent.sources.scan.flow import with_short_gaps
 from adk_skills_agent.sources.scan.programs import comments
 from adk_skills_agent.sources.scan.python import Seen
 
@@ -76,17 +77,15 @@ _UNSHOWN = re.compile(
 
 def word_findings(text: str) -> list[Seen]:
     """What words say together, with the line of the first of them."""
-    text = text[:_MOST_TEXT]
+    text, line_of = with_short_gaps(text[:_MOST_TEXT])
     words, together = _tables()
     breaks = [found.end() for found in _SENTENCE.finditer(text)]
     flat = re.sub(r"\n(?!\s*\n)", " ", text)
     places = {name: _places(name, pattern, flat, breaks) for name, pattern in words.items()}
     unseen = [*comments(text), *(found.span() for found in _UNSHOWN.finditer(text))]
     found: list[Seen] = []
-    lines = [match.start() for match in re.finditer("\n", text)]
     for one in together:
-        meetings = _meetings(one, places, unseen)
-        found += [Seen(one.id, one.stops, one.says, bisect_right(lines, at - 1) + 1) for at in meetings]
+        found += [Seen(one.id, one.stops, one.says, line_of(at)) for at in _meetings(one, places, unseen)]
     return found
 
 
