@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adk_skills_agent import ExecutionRequest, Permissions, SandboxPolicy, local_sandbox
+from adk_skills_agent.adk.shell.command_approval import _asked_for
 from adk_skills_agent.adk.shell.command_rules import decide_command
 from adk_skills_agent.errors import ConfigError
 
@@ -704,3 +705,16 @@ def test_row_187_options_that_change_what_words_mean_are_asked_about(line: str) 
 @pytest.mark.parametrize("line", ["set -euo pipefail; ls", "set -- -k; ls", "bash -e build.sh -k", "bash build.sh"])
 def test_row_187_usual_options_are_not_asked_about(line: str) -> None:
     assert decide_command(Permissions(commands={"git push *": "deny"}), line).verdict.value == "allow"
+
+
+def test_row_192_a_question_about_a_line_names_every_command_that_a_yes_covers() -> None:
+    """Seen: of ``rm $A; ...; git push $B; ...`` the question showed the ends of a long line, and 'rm' as the reason."""
+    rules = Permissions(commands={"rm *": "ask", "git push *": "ask"})
+    padding = "; ls /work" * 100
+    decision = decide_command(rules, f"rm $A{padding}; git push $B{padding}")
+    assert "'git push …'" in _asked_for(decision)
+    many = "; ".join(f"rm {number}" for number in range(20))
+    decision = decide_command(rules, f"{many}{padding}; git push origin{padding}")
+    assert "'git push origin'" in _asked_for(decision)
+    assert "and 8 more" in _asked_for(decision)
+    assert "covers" not in _asked_for(decide_command(rules, "rm a; git push b"))

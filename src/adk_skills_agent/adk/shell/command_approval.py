@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MARK = "adk_skills_command"
 _SHOWN = 400
+_SHOWN_REASON = 2_000  # it names a dozen commands
 _MOST_KEPT = 500
 
 
@@ -117,7 +118,7 @@ def _asked_for(decision: Decision) -> str:
     shown = "; ".join(shown_line(command.translate(AS_BLANKS), 120) for command in commands)
     whole = " This line only." if len(commands) < len(decision.subjects) else ""
     asked = f"You approve: {shown}.{whole} " if len(decision.subjects) > 1 else ""
-    return f"{asked}Asked because of '{shown_line(decision.target, 80)}': {shown_line(decision.reason)}."
+    return f"{asked}Asked because of '{shown_line(decision.target, 80)}': {shown_line(decision.reason, _SHOWN_REASON)}."
 
 
 def _decided(

@@ -53,12 +53,26 @@ def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] =
     if strictest.verdict is Verdict.ALLOW and not _bash_reads(line):
         return _asked(line.strip(), "bash cannot read it", line)
     if strictest.verdict is Verdict.ASK:  # the user is asked about all of it at once
-        asked = (subject for one in decisions if one.verdict is Verdict.ASK for subject in one.subjects)
-        subjects = tuple(dict.fromkeys(asked))
+        asked = [one for one in decisions if one.verdict is Verdict.ASK]
+        subjects = tuple(dict.fromkeys(subject for one in asked for subject in one.subjects))
         if len(subjects) > _MOST_ASKED:  # nobody reads so many: a yes is for this line, once more as it is
             subjects = (_subject_of_line(line),)
-        return replace(strictest, subjects=subjects)
+        return replace(strictest, subjects=subjects, reason=strictest.reason + _also(asked, strictest, subjects))
     return strictest
+
+
+def _also(asked: Sequence[Decision], strictest: Decision, subjects: Sequence[str]) -> str:
+    """The other commands that a yes to the line as a whole covers, which no subject names; one of each rule first.
+
+    A line may be long, and a question shows its beginning and end only (row 192).
+    """
+    named = {subject for subject in subjects if subject.startswith("command:")}
+    unnamed = [one for one in asked if not named.issuperset(one.subjects)]
+    first = {one.rule: one for one in reversed(unnamed)}.values()
+    others = dict.fromkeys(one.target for one in (*sorted(first, key=unnamed.index), *unnamed))
+    others.pop(strictest.target, None)
+    more = f" and {len(others) - _MOST_ASKED} more" if len(others) > _MOST_ASKED else ""
+    return f". The same yes covers {', '.join(map(repr, list(others)[:_MOST_ASKED]))}{more}" if others else ""
 
 
 @lru_cache(maxsize=1024)
