@@ -696,7 +696,7 @@ class _Question:
         if SKILL in self._missing:
             sentences.append("If you approve, its files may be read and its scripts may run in the sandbox.")
             if self._skill.allowed_tools:
-                sentences.append(f"It also asks to use without asking: {_listed(self._skill.allowed_tools)}.")
+                sentences.append(f"It also asks to use without asking: {_tools(self._skill)}.")
         hosts = [subject.removeprefix(HOST) for subject in self._missing if subject.startswith(HOST)]
         if hosts:
             sentences.append(f"If you approve, this skill's scripts may connect to {_listed(hosts)}.")
@@ -799,6 +799,14 @@ def _listed(names: Collection[str]) -> str:
     shown = list(names)[:_NAMED_TOOLS]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
     return ", ".join(name[:60] for name in shown) + more
+
+
+def _tools(skill: KnownSkill) -> str:
+    """What ``allowed-tools`` ask for: what a yes can allow, all of it, before the others (row 193)."""
+    counts = [name for name in skill.allowed_tools if name in skill.additional_tools or name.startswith("Bash")]
+    others = [name for name in skill.allowed_tools if name not in counts]
+    text = ", ".join(filter(None, [*counts, _listed(others)]))
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 # Whether a file of a skill may be read. To read its SKILL.md is to load it, whatever tool does so (S4-21).
