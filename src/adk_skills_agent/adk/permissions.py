@@ -697,6 +697,10 @@ class _Question:
             sentences.append("If you approve, its files may be read and its scripts may run in the sandbox.")
             if self._skill.allowed_tools:
                 sentences.append(f"It also asks to use without asking: {_tools(self._skill)}.")
+            if self._skill.injects_state:
+                sentences.append(
+                    "Values of this session, and your files, are put into its instructions where it names them."
+                )
         hosts = [subject.removeprefix(HOST) for subject in self._missing if subject.startswith(HOST)]
         if hosts:
             sentences.append(f"If you approve, this skill's scripts may connect to {_listed(hosts)}.")

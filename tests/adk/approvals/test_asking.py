@@ -220,3 +220,17 @@ async def test_the_short_tools_of_with_skills_ask_too(skills: Path, rehearse: An
     assert talk.results[3]["error_code"] == "PERMISSION_DENIED"
     assert len(talk.questions) == 1
     server.assert_finished()
+
+
+async def test_row_194_the_question_says_that_a_skill_gets_the_sessions_values(
+    skills: Path, rehearse: Any, chat: Any
+) -> None:
+    """Seen: after a yes to "its files may be read" a skill got {user:token} and another session's artifact."""
+    file = skills / "reporter" / "SKILL.md"
+    text = file.read_text().replace("description:", "metadata:\n  adk_inject_state: true\ndescription:", 1)
+    file.write_text(text)
+    toolset = SkillToolset.from_dirs([skills], permissions={"skills": {"reporter": "ask"}})
+    talk = await chat(agent_with(rehearse(calls(LOAD, "Loaded.")), toolset))
+    await talk.say("Write a report")
+    assert "Values of this session, and your files, are put into its instructions" in talk.question["hint"]
+    await talk.answer(True)
