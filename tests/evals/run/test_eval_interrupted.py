@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.judge_model import JudgeCache
 from adk_skills_agent.evals.row_file import Stopped, read_rows
 from adk_skills_agent.evals.run.result import Ledger
 from adk_skills_agent.evals.run.schedule import RunState
@@ -104,6 +105,9 @@ def test_row_186_rows_are_not_appended_to_what_a_link_leads_to(tmp_path: Path) -
     (tmp_path / "out" / "trials.jsonl").symlink_to(tmp_path / "aliases")
     with pytest.raises(ConfigError, match="Results cannot be written"):
         Ledger(tmp_path / "out")
+    (tmp_path / "out" / "judge.jsonl").symlink_to(tmp_path / "aliases")
+    with pytest.raises(OSError, match="symbolic links"):
+        JudgeCache(tmp_path / "out" / "judge.jsonl").put("key", ["$(touch planted)"])
     assert not (tmp_path / "aliases").exists()
 
 
