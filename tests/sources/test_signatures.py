@@ -123,6 +123,20 @@ def test_what_a_signed_tag_locked_is_verified_again_when_it_is_fetched_again(
 
 
 @needs_ssh
+def test_row_195_a_signed_tag_under_another_name_is_not_signed(
+    repository: Repository, run: Run, tmp_path: Path, key: Path
+) -> None:
+    """Seen: who has the server but no key gave v1, with a hole that v2 mended, to all who asked for v2."""
+    demand(tmp_path / "project", key)
+    sign_tag(repository, key, "v1")
+    repository.git("push", "--quiet", "origin", "refs/tags/v1:refs/tags/v2")
+    done = run("add", repository.bare, "--skill", "pdf", "--yes", "--ref", "v2")
+    assert done.returncode == 1
+    assert "is signed as the tag 'v1', and not as 'v2'" in done.stderr
+    assert run("add", repository.bare, "--skill", "pdf", "--yes", "--ref", "v1").returncode == 0
+
+
+@needs_ssh
 def test_a_lock_without_a_signer_fails_sync_verify_and_loading_when_one_is_required(
     repository: Repository, run: Run, tmp_path: Path, key: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

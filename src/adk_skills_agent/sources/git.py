@@ -210,7 +210,8 @@ class GitCheckout:
     def signature(self, ref: str, policy: SignaturePolicy) -> tuple[str, str]:
         """Who signed the tag ``ref``, else the commit, as git verifies it.
 
-        A tag is fetched with its signature, and must lead to this commit. When ``policy`` names nobody, git's own
+        A tag is fetched with its signature, and must lead to this commit and be called so in what was signed: an older
+        release under a new name is none of its author's (row 195). When ``policy`` names nobody, git's own
         ``gpg.ssh.allowedSignersFile`` and keyring count. Returns the signer, and when there is none (an empty text)
         why.
         """
@@ -220,8 +221,11 @@ class GitCheckout:
             if _run_git(self._folder, *fetch, f"+{name}:{name}")[0] == 0:
                 signer, reason = self._signer("verify-tag", name, policy)
                 same = _git(self._folder, "rev-parse", f"{name}^{{commit}}", may_fail=True).decode().strip()
+                called = _name_of_tag(_git(self._folder, "cat-file", "tag", name, may_fail=True))
                 if same != self.commit:
                     signer, reason = "", f"is not what the tag {ref!r} names now ({same[:12] or 'nothing'})"
+                elif called and called != ref:
+                    signer, reason = "", f"is signed as the tag {called[:80]!r}, and not as {ref!r}"
                 if signer:
                     return signer, ""
                 commit, _ = self._signer("verify-commit", self.commit, policy)
@@ -246,6 +250,12 @@ class GitCheckout:
         if policy.names_signers and not keys & set(policy.gpg):
             return "", f"is signed with the OpenPGP key {valid[1]}, which is nobody's who is trusted"
         return f"{good[1].strip()} {(keys & set(policy.gpg) or {valid[1]}).pop()}", ""
+
+
+def _name_of_tag(tag: bytes) -> str:
+    """What a tag calls itself in what its author signed; empty for what is no tag."""
+    found = re.search(rb"^tag (.*)$", tag.partition(b"\n\n")[0], re.MULTILINE)
+    return found[1].decode("utf-8", "replace") if found is not None else ""
 
 
 _REASONS = (
