@@ -133,6 +133,13 @@ def test_completion_of_what_is_not_there_is_silent(tmp_path: Path) -> None:
     assert completed("adk-skills run nothing x") == []
 
 
+def test_row_196_nothing_is_completed_that_a_shell_would_run(skills: Path) -> None:
+    """Seen: bash put a script named $(...) into the command line as it is, and Enter ran it."""
+    for name in ("$(touch${IFS}planted).py", "c;touch planted;.sh", "c`x`.sh", "c d.sh"):
+        (skills / "counter" / "scripts" / name).write_text("print(1)")
+    assert completed(f"adk-skills run -d {skills} counter ") == ["plain,count.py", "plain,deep/all.sh"]
+
+
 def test_a_real_bash_completes_a_script(skills: Path) -> None:
     program = (
         'eval "$(adk-skills completion bash)"\n'

@@ -120,7 +120,11 @@ def complete_source(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def complete_script(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The scripts of the skill that was named, as they may be called: with their folder or without."""
+    """The scripts of the skill that was named, as they may be called: with their folder or without.
+
+    Not those that a shell takes for more than a word: bash puts what is found into the command line as it is, and the
+    next Enter runs the ``$(...)`` in a stranger's file name (row 196).
+    """
     from click.shell_completion import CompletionItem
 
     from adk_skills_agent.scripts import list_scripts
@@ -131,7 +135,7 @@ def complete_script(ctx: click.Context, param: click.Parameter, incomplete: str)
             ctx.params.get("dirs") or (),
             trust_project=bool(ctx.params.get("trust_project")),
         )
-        names = [name.removeprefix("scripts/") for name in list_scripts(skill)]
+        names = [name.removeprefix("scripts/") for name in list_scripts(skill) if shlex.quote(name) == name]
     except (SkillsError, OSError):
         return []
     full = incomplete.startswith("scripts/")

@@ -7,6 +7,7 @@ by ``git merge-file``, and what remains is a conflict, which stops the update of
 from __future__ import annotations
 
 import difflib
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -326,7 +327,7 @@ def _base(project: Project, locked: LockedSkill, *, allow_private: bool) -> Skil
             return skill.tree
     raise SourceError(
         f"What {locked.name!r} was installed from is neither in the store nor at its source, so local edits cannot be "
-        f"told from it. Save your edits, then: adk-skills add {origin} --force"
+        f"told from it. Save your edits, then: adk-skills add {shlex.quote(str(origin))} --force"
     )
 
 
