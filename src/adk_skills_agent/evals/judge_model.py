@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from adk_skills_agent.errors import ConfigError, JudgeUnavailable
 from adk_skills_agent.evals.trace import Usage, text_of, usage_of
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW
 
 if TYPE_CHECKING:
     from google.adk.models import BaseLlm
@@ -223,7 +224,7 @@ class JudgeCache:
         self._answers[key] = answer
         if self.path is not None:
             line = json.dumps({"key": key, "votes": answer}) + "\n"
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW  # as a RowFile (row 186)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | O_CLOEXEC | O_NOFOLLOW  # as a RowFile (row 186)
             descriptor = os.open(self.path, flags, 0o600)
             try:
                 os.write(descriptor, line.encode())
