@@ -55,6 +55,19 @@ def test_without_a_git_root_only_the_folder_itself_is_the_project(make_skill: Ma
     assert list(scoped(tmp_path / "a")) == ["here"]
 
 
+def test_row_197_a_repository_in_a_folder_for_everybody_makes_no_project_of_what_lies_below(tmp_path: Path) -> None:
+    """Seen: with another user's /tmp/.git and /tmp/.agents/skills, ``adk-skills trust`` in /tmp/mine trusted these."""
+    mine = tmp_path / "shared" / "mine" / "deep"
+    mine.mkdir(parents=True)
+    (tmp_path / "shared" / ".git").mkdir()
+    assert project_root(str(mine)) == str(tmp_path / "shared")
+    (tmp_path / "shared").chmod(0o1777)
+    assert project_root(str(mine)) == str(mine)
+    assert project_root(str(tmp_path / "shared")) == str(tmp_path / "shared")
+    (mine.parent / ".git").mkdir()
+    assert project_root(str(mine)) == str(mine.parent)
+
+
 def test_a_worktree_whose_git_is_a_file_is_a_root_too(make_skill: MakeSkill, tmp_path: Path) -> None:
     make_skill("top", root=tmp_path / "tree" / ".agents" / "skills")
     (tmp_path / "tree" / ".git").write_text("gitdir: ../repository\n")

@@ -8,6 +8,7 @@ reads it.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -122,15 +123,28 @@ def package_root(path: str, config: RegistryConfig) -> ScanRoot:
 
 
 def project_root(cwd: str) -> str:
-    """The nearest folder, from cwd upwards, with a ``.git``; cwd itself when there is none."""
+    """The nearest folder, from cwd upwards, with a ``.git``; cwd itself when there is none.
+
+    A ``.git`` above in a folder for everybody (``/tmp``) may be another user's, and makes no project (row 197).
+    """
     folder = cwd
     while True:
-        if os.path.lexists(os.path.join(folder, ".git")):  # a folder, or a file in a worktree or submodule
+        git = os.path.join(folder, ".git")  # a folder, or a file in a worktree or submodule
+        if os.path.lexists(git) and (folder == cwd or not _is_everybodys(folder)):
             return folder
         parent = os.path.dirname(folder)
         if parent == folder:
             return cwd
         folder = parent
+
+
+def _is_everybodys(folder: str) -> bool:
+    """Whether all users make files there, each their own: the sticky bit and writable by others."""
+    try:
+        mode = os.stat(folder).st_mode
+    except OSError:
+        return False
+    return bool(mode & stat.S_ISVTX and mode & stat.S_IWOTH)
 
 
 def place_name(root: ScanRoot) -> str:
