@@ -199,6 +199,16 @@ def test_row_148_what_a_repository_names_is_not_asked_for_at_a_private_address(
         server.server_close()
 
 
+def test_row_198_a_file_from_elsewhere_names_nothing_of_this_machine(repository: Repository, tmp_path: Path):
+    """Seen: ``requires-skills: b @ /`` of a web server's skill walked the whole disk, at --dry-run already."""
+    elsewhere = read_origin("git+https://example.com/x.git")
+    here = read_origin(str(repository.work / "skills/csv"))
+    for origin in (read_origin("/"), here, read_origin(repository.url)):
+        with pytest.raises(SourceError, match="is on this machine"):
+            fetch_skills(origin, ["b"], named_by=(elsewhere,))
+    assert [one.name for one in fetch_skills(here, named_by=(read_origin(repository.url),))] == ["csv"]
+
+
 @pytest.mark.parametrize("moved", [False, True])
 def test_row_190_git_does_not_reach_a_private_address_that_a_name_gets_after_it_was_looked_up(
     moved: bool, monkeypatch: pytest.MonkeyPatch

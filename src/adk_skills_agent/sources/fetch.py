@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -175,6 +176,11 @@ def opened(
         from adk_skills_agent.sources.signatures import unsigned
 
         raise unsigned(str(origin), "cannot be signed (a git repository and an archive can)")
+    if named_by is not None and _is_here(origin) and not any(map(_is_here, named_by)):
+        raise SourceError(
+            f"{origin} is on this machine, and not you but a file from elsewhere named it, so it is not read. If that "
+            f"is meant, install it first: adk-skills add {shlex.quote(str(origin))}"
+        )
     addresses: tuple[str, ...] | None = None
     if named_by is not None and not allow_private and "://" in (url := _url_of(origin)):
         from adk_skills_agent.sources.http import authority, refuse_private
@@ -211,6 +217,12 @@ def opened(
             from adk_skills_agent.sources.mcp.client import McpSkills
 
             yield Opened(McpSkills(origin.location))
+
+
+def _is_here(origin: Origin) -> bool:
+    """Whether a source is a folder, an archive or a repository of this machine."""
+    by_path = origin.kind is OriginKind.FOLDER or (origin.kind is OriginKind.ARCHIVE and "://" not in origin.location)
+    return by_path or origin.location.startswith("file://")
 
 
 def _url_of(origin: Origin) -> str:
