@@ -167,7 +167,6 @@ def test_a_skill_that_is_not_offered_is_told_to_the_owner(served: Path, caplog: 
     ]
 
 
-@pytest.mark.requirement("S4-30")
 def test_row_185_a_skill_that_a_client_must_not_see_is_no_part_of_the_one_it_lies_in(
     served: Path, tmp_path: Path, run: Run
 ):
@@ -184,6 +183,7 @@ def test_row_185_a_skill_that_a_client_must_not_see_is_no_part_of_the_one_it_lie
         assert sorted(packed.getnames()) == ["SKILL.md", "assets/a b.bin", "scripts/count.py"]
 
 
+@pytest.mark.requirement("S4-30")
 def test_skills_of_a_server_are_installed_pinned_and_restored(served: Path, run: Run, tmp_path: Path):
     source = f"mcp:{COMMAND[0]} serve --dir {served}"
     done = run("add", source, "--skill", "pdf", "--yes")
