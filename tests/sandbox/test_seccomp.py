@@ -288,6 +288,43 @@ def test_row_167_nobody_has_to_wait_for_a_run_that_has_a_file_open(arch, profile
 
 
 @both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_174_attributes_of_files_are_set_only_where_a_control_group_counts_their_memory(arch, profile):
+    """Seen: 2.5 GiB in 0.8 s in attributes of one file in memory, with a limit of 512 MiB and the status ``ok``."""
+    for name in ("setxattr", "lsetxattr", "fsetxattr", "setxattrat"):
+        settings = {"profile": profile, "pretend_metadata": False}
+        assert call(arch, name, 3, counted=False, **settings) == errno.EOPNOTSUPP
+        assert call(arch, name, 3, counted=True, **settings) == PASS
+        assert call(arch, name, 3, counted=False, profile=profile, pretend_metadata=True) == PRETENDED
+
+
+@both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_178_the_limit_of_cores_stays_what_it_is_so_that_no_crash_collector_starts(arch, profile):
+    """Seen: each crash started a program of root on the host, 74 a second, with the limit 0, too."""
+    core, files = 4, 7
+    if "setrlimit" in NUMBERS[arch]:
+        assert call(arch, "setrlimit", core, 1 << 40, profile=profile) == PRETENDED
+        assert call(arch, "setrlimit", files, 1 << 40, profile=profile) == PASS
+    for new in (1, 1 << 40):  # of which the low half is 0
+        assert call(arch, "prlimit64", 0, core, new, 0, profile=profile) == PRETENDED
+        assert call(arch, "prlimit64", 0, files, new, 0, profile=profile) == PASS
+    assert call(arch, "prlimit64", 0, core, 0, 1 << 40, profile=profile) == PASS
+
+
+@both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_176_a_thread_has_no_open_files_that_nobody_else_sees(arch, profile):
+    """Seen: files in memory or on disk far above every limit, open in a thread with a table of its own."""
+    thread, files, process = 0x10000 | 0x800 | 0x100, 0x400, 0x11
+    assert call(arch, "clone", thread, profile=profile) == EPERM
+    assert call(arch, "clone", thread | files, profile=profile) == PASS
+    assert call(arch, "clone", process, profile=profile) == PASS
+    assert call(arch, "close_range", 3, 0xFFFFFFFF, 2, profile=profile) == errno.EINVAL
+    assert call(arch, "close_range", 3, 0xFFFFFFFF, 4, profile=profile) == PASS
+
+
+@both
 def test_row_76_at_landlock_no_inotify_instance_is_charged_to_the_agents_user(arch):
     for name in ("inotify_init", "inotify_init1", "inotify_add_watch"):
         if name in NUMBERS[arch]:

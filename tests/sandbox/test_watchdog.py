@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import logging
 import os
+import select
+import socket
 import threading
 import time
 from dataclasses import replace
@@ -17,6 +21,8 @@ from adk_skills_agent.sandbox.process.watchdog import (
     Limits,
     Watchdog,
     Watched,
+    holds_sockets,
+    most_in_kernel,
     works_here,
 )
 from adk_skills_agent.sandbox.streaming import ResourceSample
@@ -107,3 +113,36 @@ def test_the_memory_of_the_machine_is_read_only_for_a_run_whose_memory_is_watche
     before = limits(1 << 20)._before
     assert before is not None
     assert before.kernel > 0
+
+
+def test_row_177_a_process_that_does_not_show_its_open_files_may_hold_anything_unless_it_is_ours(monkeypatch):
+    """Seen: 2.3 GiB of a plain user's run with a limit of 512 MiB, behind ``prctl(PR_SET_DUMPABLE, 0)``."""
+
+    def denied(path: str) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    pid = os.getpid()
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.os.listdir", denied)
+    assert holds_sockets([pid])
+    assert most_in_kernel([pid]) > 1 << 50
+    assert most_in_kernel([pid], {pid}) < 1 << 30
+
+
+def test_row_177_what_is_watched_for_changes_counts():
+    epoll, pipes = select.epoll(), [os.pipe() for _ in range(100)]
+    before = most_in_kernel([os.getpid()])
+    for reading, _ in pipes:
+        epoll.register(reading, select.EPOLLIN)
+    assert most_in_kernel([os.getpid()]) - before >= 100 * 128
+    epoll.close()
+    for end in itertools.chain(*pipes):
+        os.close(end)
+
+
+def test_row_175_a_socket_of_a_run_without_a_control_group_may_hold_whole_pages_for_single_bytes():
+    """Seen: 1.2 GiB in the buffers of twelve connections, which looked too few for it, and the status ``ok``."""
+    here, there = socket.socketpair()
+    counted, whole = (most_in_kernel([os.getpid()], pages=pages) for pages in (False, True))
+    assert whole - counted > 50 * (1 << 18)
+    here.close()
+    there.close()

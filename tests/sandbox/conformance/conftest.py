@@ -236,6 +236,7 @@ COSTLY = frozenset(
         "test_row_33_cancelling_at_any_moment_leaves_nothing",
         "test_row_118_a_module_imported_ahead_leads_no_file_of_the_session_out_of_the_sandbox",
         "test_row_136_locks_of_files_count_as_memory",
+        "test_row_177_memory_of_a_process_that_hides_its_open_files_counts",
         "test_row_65_parallel_runs_do_not_mix_and_leave_nothing",
         "test_row_65_sixty_runs_that_end_in_every_way_leave_nothing",
         "test_row_73_too_few_descriptors_are_a_typed_error_and_leak_nothing",

@@ -110,7 +110,24 @@ def test_row_27_an_agent_that_may_write_core_files_does_not_pass_that_on(tmp_pat
     done = subprocess.run(
         [sys.executable, "-c", CORE_AGENT, str(tmp_path)], capture_output=True, text=True, check=False
     )
-    assert (done.stdout, done.stderr) == ("(0, 0) 6 [] ()\n", "")
+    assert (done.stdout, done.stderr) == ("(1, 1) 6 [] ()\n", "")
+
+
+@pytest.mark.level("landlock")
+async def test_row_178_no_crash_of_a_script_starts_a_collector_of_crashes_on_the_host(box):
+    """Seen: with a ``core_pattern`` that is a pipe a program of root on the host for each crash, 74 a second. Only the
+    limit 1 keeps the kernel from that, and 0 does not.
+    """
+    if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
+        pytest.skip("the hard limit is 0 here, which nobody can raise")
+    code = """
+import resource
+print(resource.getrlimit(resource.RLIMIT_CORE))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+print(resource.getrlimit(resource.RLIMIT_CORE))
+"""
+    result = await box.python(code)
+    assert result.stdout == b"(1, 1)\n(1, 1)\n", result
 
 
 @pytest.mark.parametrize(("code", "expected"), [(137, 137), (124, 124), (255, 255), (-1, 255), (126, 126), (127, 127)])

@@ -624,6 +624,67 @@ print(0 < made <= 4096)
     assert result.stdout == b"True\n", result
 
 
+@pytest.mark.local("a container's memory is counted by its engine")
+@pytest.mark.level("landlock")
+async def test_row_174_attributes_of_files_count_as_memory_or_cannot_be_set(box):
+    """Seen without a control group: 2.5 GiB in 0.8 s besides a limit of 512 MiB, and the status ``ok``."""
+    code = """
+import os
+file, value, made = os.memfd_create("x"), b"x" * 65_000, 0
+try:
+    while made < 4_000:
+        os.setxattr(file, f"user.{made}", value)
+        made += 1
+    os.getxattr(file, "user.3999")  # or nothing was set
+    print("all are there")
+except OSError:
+    pass
+"""
+    result = await box.python(code, memory_bytes=96 << 20)
+    assert result.stdout == b"", result
+
+
+@pytest.mark.local("a container's files are on file systems of its own")
+@pytest.mark.level("landlock")
+async def test_row_176_a_thread_has_no_open_files_of_its_own(box):
+    """Seen: 2.3 GiB in deleted files on the disk, or in memory, that only a thread had open and nobody counted."""
+    code = """
+import ctypes, os, threading
+def hide():
+    ctypes.CDLL(None).syscall(436, 3, 0xFFFFFFFF, 2)  # close_range, CLOSE_RANGE_UNSHARE
+    os.dup2(1, 200)
+thread = threading.Thread(target=hide)
+thread.start()
+thread.join()
+print(os.path.lexists(f"/proc/{os.getpid()}/fd/200"))
+"""
+    result = await box.python(code)
+    assert result.stdout == b"True\n", result
+
+
+@pytest.mark.local("what the watchdog counts")
+@pytest.mark.level("landlock")
+async def test_row_177_memory_of_a_process_that_hides_its_open_files_counts(box):
+    """Seen: 800 MiB of a plain user's run at landlock, with a limit of 512 MiB and the status ``ok``."""
+    code = """
+import ctypes, os, socket, time
+for _ in range(5):
+    if os.fork() == 0:
+        break
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+pairs = [socket.socketpair() for _ in range(110)]
+for end in (end for pair in pairs for end in pair):
+    end.setblocking(False)
+    try:
+        while True:
+            end.send(b"x" * 65_000)
+    except BlockingIOError:
+        pass
+time.sleep(5)
+"""
+    await _assert_out_of_memory(box, code)
+
+
 @pytest.mark.local("what the watchdog counts, also where there is a control group")
 @pytest.mark.level("landlock")
 async def test_row_136_locks_of_files_count_as_memory(box):

@@ -124,7 +124,7 @@ class Plan:
             # Docker gives it from the policy's memory, like every file in memory.
             "shm_size": max(policy.shm_bytes or 0, 4096) if policy.shm_bytes is not None else policy.memory_bytes,
             "ulimits": [
-                Ulimit(name="core", soft=0, hard=0),
+                Ulimit(name="core", soft=1, hard=1),  # not 0, see process_limits()
                 # Podman passes its own limit on, which may be above what it may set itself.
                 Ulimit(name="nofile", soft=self._files(), hard=self._files()),
             ],
@@ -166,7 +166,7 @@ class Plan:
     def hello(self) -> dict[str, Any]:
         """What the program in it is told first: limits that no engine sets, or not every one."""
         policy = self.policy
-        limits = {"CORE": 0, "FSIZE": policy.file_bytes, "NOFILE": policy.open_files}
+        limits = {"CORE": 1, "FSIZE": policy.file_bytes, "NOFILE": policy.open_files}
         places = ("/work", "/tmp", "/dev/shm")  # noqa: S108
         return {
             "limits": {name: most for name, most in limits.items() if most is not None},

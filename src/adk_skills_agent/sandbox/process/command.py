@@ -317,6 +317,9 @@ _KIBI = 1024
 _CPU_SPARE_SECONDS = 1
 _COUNT_SECONDS = 2.0
 _LOCKED_BYTES = 64 << 10
+# With a limit of 0 the kernel still starts the machine's crash collector (row 178), which is root's and outside of the
+# sandbox; 1 means no core of any kind.
+_NO_CORE = 1
 _PENDING_SIGNALS = 4096  # also timers; the kernel counts them for the user, who may be the agent's
 
 
@@ -372,7 +375,7 @@ def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[
 
     cpu = _cpu_seconds(policy)
     wanted = {
-        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CORE: _NO_CORE,
         resource.RLIMIT_FSIZE: policy.file_bytes,
         # RLIMIT_DATA and not RLIMIT_AS: it counts private writable memory, while runtimes such as V8, Go and the JVM
         # reserve far more address space than they ever use and would not even start.
@@ -389,6 +392,14 @@ def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[
         soft, hard = _clamp(resource.RLIMIT_CPU, cpu), _clamp(resource.RLIMIT_CPU, cpu + 1)
         both.append((resource.RLIMIT_CPU, soft or 0, hard or 0))
     return tuple(both)
+
+
+def limit_of_cores() -> tuple[int, int, int]:
+    """The one of :func:`process_limits` that has to be set before the filter, which keeps it."""
+    import resource
+
+    most = _clamp(resource.RLIMIT_CORE, _NO_CORE) or 0
+    return (resource.RLIMIT_CORE, most, most)
 
 
 def import_limits(memory_bytes: int | None, pids: int | None) -> tuple[tuple[int, int, int], ...]:

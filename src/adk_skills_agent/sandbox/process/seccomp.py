@@ -34,6 +34,8 @@ _X32_BIT = 0x40000000
 # In struct seccomp_data; the low half of an argument comes first on both (little-endian) architectures.
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET
+# A thread with open files of its own hides them: /proc shows those of the process' first thread (row 176).
+_CLONE_FILES, _CLONE_THREAD, _CLOSE_RANGE_UNSHARE = 0x400, 0x10000, 0x2
 
 # Programs take these for a kernel that was built without them, and do the work another way (rows 75, 79, 122).
 _ABSENT = (
@@ -57,6 +59,10 @@ _METADATA = (
 
 # Nor does it cover reading these by path. Through a descriptor they are those of a file that may be read.
 _ATTRIBUTES = "getxattr lgetxattr getxattrat listxattr llistxattr listxattrat"
+
+# Memory of the kernel that only a control group counts (row 174): an attribute of a file in memory is as large as its
+# caller likes, and there may be any number. Programs take the answer for that of a file system without attributes.
+_SET_ATTRIBUTES = "setxattr lsetxattr fsetxattr setxattrat"
 
 # What ordinary scripts do without; every call left out is kernel code that nobody reaches.
 _SELDOM = (
@@ -115,6 +121,9 @@ _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
 # and sees its interpreter and skills (row 167). A delegation is the same for folders, from Linux 6.19.
 _F_SETLEASE, _F_SETDELEG = 1024, 1040
 _FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
+# Where crashes are collected (a core_pattern with a pipe), each starts a program of root outside of the sandbox, unless
+# the limit is 1 (row 178). So it stays what it was set to before.
+_RLIMIT_CORE = 4
 # Only asks, or the default: what a C library or a debugger's check does.
 _PERSONALITIES = (0x0, 0xFFFFFFFF)
 
@@ -135,6 +144,7 @@ def program(
     guarded: tuple[int, ...] | None = None,
     refuse_truncate: bool = False,
     watches: bool = True,
+    counted: bool = True,
     strict: bool = False,
 ) -> bytes:
     """The filter, as the array of ``struct sock_filter`` the kernel and bubblewrap's ``--seccomp`` take.
@@ -151,6 +161,8 @@ def program(
             scope (before ABI 6). None checks no signals.
         refuse_truncate: Refuse ``truncate()``, which Landlock covers only from ABI 3.
         watches: Permit inotify with namespaces.
+        counted: Whether a control group counts the kernel's memory of the run; without one, refuse calls that take
+            much of it and show it nowhere.
         strict: Refuse what few scripts need, too: message queues, watching files, filters of its own, locked memory,
             priorities, descriptors of processes.
     """
@@ -165,6 +177,8 @@ def program(
     build.answer(_ABSENT.split(), _UNKNOWN)  # without clone3 glibc uses clone, whose flags a filter can see
     build.unless_argument("personality", 0, _PERSONALITIES)
     build.if_bits("clone", 0, _NEW_NAMESPACES)
+    build.if_argument("clone", 0, (_CLONE_THREAD,), mask=_CLONE_THREAD | _CLONE_FILES)
+    build.if_bits("close_range", 2, _CLOSE_RANGE_UNSHARE, _ANSWER | errno.EINVAL)
     build.if_argument(
         "ioctl", 1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *_BRIDGES_AND_VLANS, *(() if alone else _FILE_ATTRIBUTES))
     )
@@ -182,6 +196,8 @@ def program(
         build.unless_argument("socketpair", 1, _LASTING_PAIRS, mask=_SOCKET_KIND)
     build.if_argument("fcntl", 1, (_F_SETLEASE, _F_SETDELEG))
     build.unless_argument("prlimit64", 0, (0,))
+    build.if_argument("setrlimit", 0, (_RLIMIT_CORE,), _PRETEND)
+    build.if_given("prlimit64", (1, _RLIMIT_CORE), 2, _PRETEND)
     for name in _OTHERS:
         _spare_others(build, name, 0, alone=alone)
     for name in ("setpriority", "ioprio_set"):
@@ -200,6 +216,8 @@ def program(
         build.answer(_WATCHES.split(), _REFUSE)
     if pretend:
         build.answer(_METADATA.split(), _PRETEND)
+    elif not counted:
+        build.answer(_SET_ATTRIBUTES.split(), _UNSUPPORTED)
     if refuse_truncate:
         build.answer(["truncate"], _REFUSE)
     if guarded is not None:
@@ -249,15 +267,18 @@ class _Program:
                 self._put(_IF_EQUAL, self._numbers[name], skip_false=1)
                 self._put(_RETURN, result)
 
-    def if_argument(self, name: str, position: int, values: Iterable[int], result: int = _REFUSE) -> None:
-        """Answer the call with ``result`` when this argument is one of ``values``."""
+    def if_argument(
+        self, name: str, position: int, values: Iterable[int], result: int = _REFUSE, mask: int | None = None
+    ) -> None:
+        """Answer the call with ``result`` when this argument, or what of it is in ``mask``, is one of ``values``."""
         listed = tuple(values)
         if not listed:
             return
         tests = [(_IF_EQUAL, value, len(listed) - 1 - at, 0) for at, value in enumerate(listed)]
         # The last test skips the refusal when it fails too.
         tests[-1] = (_IF_EQUAL, listed[-1], 0, 1)
-        self._with_argument(name, position, [*tests, (_RETURN, result, 0, 0)])
+        masked = [] if mask is None else [(_AND, mask, 0, 0)]
+        self._with_argument(name, position, [*masked, *tests, (_RETURN, result, 0, 0)])
 
     def unless_argument(self, name: str, position: int, values: Iterable[int], mask: int | None = None) -> None:
         """Refuse the call unless this argument, or what of it is in ``mask``, is one of ``values``."""
@@ -285,6 +306,20 @@ class _Program:
         tests = [(_IF_EQUAL, value, len(values) - 1 - at, 0) for at, value in enumerate(values)]
         tests[-1] = (_IF_EQUAL, values[-1], 0, 1)
         rest = [(_LOAD, _ARGUMENTS + 8 * second[0], 0, 0), *tests, (_RETURN, result, 0, 0)]
+        self._with_argument(name, first[0], [(_IF_EQUAL, first[1], 0, len(rest)), *rest])
+
+    def if_given(self, name: str, first: tuple[int, int], pointer: int, result: int) -> None:
+        """Answer the call with ``result`` when one argument, a position and what it holds, is so and another is not
+        null.
+        """
+        low = _ARGUMENTS + 8 * pointer
+        rest = [
+            (_LOAD, low, 0, 0),
+            (_IF_EQUAL, 0, 0, 2),
+            (_LOAD, low + 4, 0, 0),
+            (_IF_EQUAL, 0, 1, 0),
+            (_RETURN, result, 0, 0),
+        ]
         self._with_argument(name, first[0], [(_IF_EQUAL, first[1], 0, len(rest)), *rest])
 
     def sockets(self, families: Iterable[int]) -> None:

@@ -14,7 +14,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from adk_skills_agent.platforms import PAGE_BYTES, TICKS_PER_SECOND
@@ -22,7 +22,7 @@ from adk_skills_agent.sandbox import threads as workers
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.files.collect import disk_usage
 from adk_skills_agent.sandbox.process.command import RUN_ID_VARIABLE
-from adk_skills_agent.sandbox.process.tree import PROC, ProcessInfo, RunMarks, all_processes
+from adk_skills_agent.sandbox.process.tree import PROC, ProcessInfo, RunMarks, all_processes, is_ending
 from adk_skills_agent.sandbox.streaming import ResourceSample
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
@@ -44,8 +44,11 @@ _NAMED = frozenset(
 )
 _MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
 _MOST_IN_MAPPINGS = 65_530 * 256  # mappings of a process, and what the kernel keeps of each; as many locks of a file
-_LOCK_BYTES = 256
+_LOCK_BYTES = 256  # also of a file that an epoll instance watches
+_CHANGE_BYTES = 320  # one that an inotify instance was told of
+_MOST_OF_A_BYTE = 85  # seventeen pages for what is counted as 800 bytes
 _EVERYTHING = 1 << 62
+_HIDDEN = "hidden"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,31 +93,40 @@ def page_tables(pids: Iterable[int]) -> int:
 
 
 def holds_sockets(pids: Iterable[int]) -> bool:
-    """Whether one of these processes has a socket open, whose buffers nothing shows."""
-    return any(where.startswith("socket:") for pid in pids for _, where in _open_files(pid))
+    """Whether one of these processes has a socket open, whose buffers nothing shows, or does not show what it has."""
+    return any(where.startswith(("socket:", _HIDDEN)) for pid in pids for _, where in _open_files(pid))
 
 
-def most_in_kernel(pids: Iterable[int]) -> int:
-    """Bytes that the kernel may hold for these processes at most: buffers of their sockets, lists of their mappings and
-    of their locks of files. Of the last two nothing is charged to a control group, nor of connections that nobody has
-    accepted (row 136).
+def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages: bool = False) -> int:
+    """Bytes that the kernel may hold for these processes at most: buffers of their sockets, lists of their mappings, of
+    their locks of files, and of what they watch. Of mappings and locks nothing is charged to a control group, nor of
+    connections that nobody has accepted (row 136). It may be anything for a process that does not show its open files
+    to the agent (row 177), unless it is one of the ``guarded``, which are ours. Without a control group (``pages``) the
+    buffers of sockets may hold whole pages of which they count one byte (``splice``, row 175).
     """
+    held = _MOST_OF_A_BYTE if pages else 1
     pids = list(pids)
     until = time.monotonic() + _ADDING_SECONDS
     sockets: set[str] = set()
-    found = _sockets_in_namespace(pids) * _setting("net/ipv4/tcp_wmem", 4 << 20)
+    found = _sockets_in_namespace(pids) * _setting("net/ipv4/tcp_wmem", 4 << 20) * held
     for pid in pids:
         for path, where in _open_files(pid):
-            if where.startswith("socket:"):
+            if where == _HIDDEN:
+                if pid not in guarded:
+                    return _EVERYTHING
+            elif where.startswith("socket:"):
                 sockets.add(where)
-            elif where.startswith("/"):
-                locks = _text(path.replace("/fd/", "/fdinfo/"))
-                found += _MOST_IN_MAPPINGS if len(locks) == _MAPS_BYTES else locks.count(b"lock:") * _LOCK_BYTES
+            elif where.startswith("anon_inode:inotify"):
+                found += _setting("fs/inotify/max_queued_events", 16_384) * _CHANGE_BYTES
+            elif where.startswith(("/", "anon_inode:[eventpoll]")):
+                listed = _text(path.replace("/fd/", "/fdinfo/"))
+                entries = listed.count(b"lock:") + listed.count(b"tfd:")
+                found += _MOST_IN_MAPPINGS if len(listed) == _MAPS_BYTES else entries * _LOCK_BYTES
         if len(_text(f"{PROC}/{pid}/maps")) == _MAPS_BYTES:
             found += _MOST_IN_MAPPINGS
         if time.monotonic() > until:
             return _EVERYTHING
-    return found + len(sockets) * 2 * _setting("net/core/wmem_max", 212_992)
+    return found + len(sockets) * 2 * _setting("net/core/wmem_max", 212_992) * held
 
 
 def _text(path: str) -> bytes:
@@ -191,9 +203,15 @@ def _bytes_open(pids: Iterable[int], counts: Callable[[str], bool]) -> int:
 
 
 def _open_files(pid: int) -> Iterator[tuple[str, str]]:
-    """The path of each open descriptor below ``/proc``, and where it leads."""
+    """The path of each open descriptor below ``/proc``, and where it leads. That is :data:`_HIDDEN` for a live process
+    which an agent without privileges may not look into (PR_SET_DUMPABLE, a program without the right to be read).
+    """
     try:
         names = os.listdir(f"{PROC}/{pid}/fd")  # noqa: PTH208
+    except PermissionError:
+        if not is_ending(pid):
+            yield f"{PROC}/{pid}/fd", _HIDDEN
+        return
     except OSError:  # it ended
         return
     for name in names:
@@ -279,6 +297,7 @@ class Limits:
     Attributes:
         memory_bytes: Of all its processes together.
         bounded: Whether the kernel bounds its memory as a whole. What it charges to nobody is compared then, too.
+        guarded: Gives its processes that are ours.
         pids: See :data:`PIDS_FACTOR`.
         disk: Each limited place, the workspace first.
         breach: Called in the watchdog's thread, at most once, with the status and a sentence.
@@ -295,6 +314,7 @@ class Limits:
     beyond: Callable[[], tuple[Status, str] | None]
     on_look: Callable[[ResourceSample], None] | None = None
     bounded: bool = False
+    guarded: Callable[[], Collection[int]] = tuple
     peak_rss: int = 0
     _cpu_ticks: int = 0
     _workspace_bytes: int | None = None
@@ -498,7 +518,7 @@ def _other_memory(
     # Nothing says whose it is: so it takes half as much again as the limit, and the run must be able to cause that. On
     # a small machine half of what all TCP may have is less, and without the other half the agent could not speak.
     most = min(limit * 3 // 2, _setting("net/ipv4/tcp_mem", _EVERYTHING) // 2 * PAGE_BYTES)
-    if grown > most and most_in_kernel(pids) > limit:
+    if grown > most and most_in_kernel(pids, run.guarded(), pages=not run.bounded) > limit:
         return grown, "buffers of sockets, lists of mappings and locks of files"
     return None
 

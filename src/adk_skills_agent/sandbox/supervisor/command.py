@@ -257,7 +257,7 @@ def _messages(
 def _limits(policy: SandboxPolicy) -> dict[str, int]:
     """Resource limits of every process in the sandbox, by the system's names."""
     wanted = {
-        "CORE": 0,
+        "CORE": 1,  # not 0, see process_limits()
         "DATA": policy.memory_bytes,
         "FSIZE": policy.file_bytes,
         "NOFILE": policy.open_files,

@@ -64,7 +64,7 @@ from adk_skills_agent.sandbox.process.supervise import (
     take_status,
     wait_until_ended,
 )
-from adk_skills_agent.sandbox.process.tree import RunMarks, end_run, reap_adopted, signal_group
+from adk_skills_agent.sandbox.process.tree import RunMarks, children_of, end_run, reap_adopted, signal_group
 from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, folder_limit
 from adk_skills_agent.sandbox.skill_store import Staged, stage
 from adk_skills_agent.sandbox.streaming import ResourceSample
@@ -409,7 +409,17 @@ class LocalRun:
         """What the watchdog looks at; ``hard`` names what the kernel bounds for the run as a whole."""
         pids = None if "pids" in hard else self._policy.pids
         memory, bounded = self._policy.memory_bytes, "memory" in hard
-        return Limits(self.marks, memory, pids, self.disk, breach, self.beyond, on_look, bounded)
+        return Limits(self.marks, memory, pids, self.disk, breach, self.beyond, on_look, bounded, self.guarded)
+
+    def guarded(self) -> frozenset[int]:
+        """Its processes that are ours, and that nobody may look into: process 1, and what serves a session."""
+        first = self._first()
+        served = isinstance(self._request.stdin, LiveStdin)
+        return frozenset({self.child.pid, first, *(children_of(first)[:1] if served else ())})
+
+    def _first(self) -> int:
+        """The process that starts the command."""
+        return self.child.pid
 
     def may_write_more(self) -> bool | None:
         """Whether somebody of an ended command's run is there to write; None when only the pipes' end can tell."""

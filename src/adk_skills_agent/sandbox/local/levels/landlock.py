@@ -177,6 +177,7 @@ class ConfinedRun(LocalRun):
             pretend_metadata=pretends_metadata(policy),
             guarded=_guarded(uid) if self._version < landlock.ABI_SCOPE else None,
             refuse_truncate=self._version < landlock.ABI_TRUNCATE,
+            counted=False,
             strict=policy.syscalls == "strict",
         )
         processes = None
@@ -378,8 +379,8 @@ def _degraded(policy: SandboxPolicy) -> list[str]:
     if policy.workspace_bytes is not None or policy.workspace_inodes is not None or policy.tmp_bytes is not None:
         sentences.append(
             "disk: file_bytes holds at once for each file; workspace and TMPDIR are checked several times a second and "
-            "at the end, with the deleted files that processes of the run have open, not those only a mapping or a "
-            "socket holds."
+            "at the end, with the deleted files that processes of the run have open, not those only a mapping, a "
+            "socket or a process that shows nothing of itself to the agent holds."
         )
     return [*sentences, *cpu_sentences(policy)]
 

@@ -139,6 +139,9 @@ class NamespacesRun(LocalRun):
                     return Status.ERROR, sentence
         return None if sandbox.group is None else sandbox.group.beyond()
 
+    def _first(self) -> int:
+        return super()._first() if self._sandbox is None else self._sandbox.first_pid
+
     def may_write_more(self) -> bool:
         """Whether anything but process 1 is alive, which keeps the pipes open, as bubblewrap does."""
         sandbox = self._sandbox

@@ -53,6 +53,7 @@ from adk_skills_agent.sandbox.process.command import (
     find_program,
     import_limits,
     install_command,
+    limit_of_cores,
     own_id,
     search_path,
 )
@@ -174,7 +175,9 @@ def start_with_bubblewrap(spec: SandboxSpec, membership: Membership) -> StartedS
         undo.callback(_end, child)
         passed.close()  # so that the sandbox's end is the end of the pipes
         theirs.close()
+        _limit_cores(child.pid)
         first_pid = _first_pid(info_read, child)
+        _limit_cores(first_pid)
         try:
             first = os.pidfd_open(first_pid)
         except OSError:
@@ -191,8 +194,18 @@ def start_with_bubblewrap(spec: SandboxSpec, membership: Membership) -> StartedS
         if outer is None:
             raise SandboxError("The sandbox could not be set up: no descriptor is left, or the kernel has no pidfd.")
         started = StartedSandbox.ready("bubblewrap", child, outer, first_pid, first, init, outside)
+        _limit_cores(started.command)  # it may have been forked before
         undo.pop_all()
     return started
+
+
+def _limit_cores(pid: int) -> None:
+    """From outside, because bubblewrap installs the filter first, which keeps this limit as it is."""
+    import resource
+
+    which, soft, hard = limit_of_cores()
+    with contextlib.suppress(ProcessLookupError):  # it ended, and somebody else says why
+        resource.prlimit(pid, which, (soft, hard))
 
 
 class _Passed:

@@ -158,7 +158,14 @@ def filter_of(spec: SandboxSpec, *, watches: bool = True) -> bytes:
     # Without a network of its own the sandbox shares the host's abstract sockets, so it gets none of that kind.
     families = (seccomp.AF_INET, seccomp.AF_INET6) if spec.network == "host" else None
     strict = spec.syscalls == "strict"
-    return seccomp.program(platform.machine(), seccomp.NAMESPACES, sockets=families, watches=watches, strict=strict)
+    return seccomp.program(
+        platform.machine(),
+        seccomp.NAMESPACES,
+        sockets=families,
+        watches=watches,
+        counted=spec.grouped,
+        strict=strict,
+    )
 
 
 def file_system(spec: SandboxSpec) -> list[Step]:

@@ -45,7 +45,7 @@ from adk_skills_agent.sandbox.local.namespaces.sandbox import (
     map_users,
     python_folders_of,
 )
-from adk_skills_agent.sandbox.process.command import OWN_IDS, encode, import_limits, own_id, search_path
+from adk_skills_agent.sandbox.process.command import OWN_IDS, encode, import_limits, limit_of_cores, own_id, search_path
 from adk_skills_agent.sandbox.process.supervise import (
     Child,
     Launch,
@@ -194,6 +194,7 @@ def _told(spec: SandboxSpec, outside: int | None) -> bytes:
             "steps": steps,
             "uid": outside,
             "inside": spec.uid,
+            "cores": limit_of_cores(),
             "filter": filter_of(spec),
             "identities": dict(zip(shown, identities(spec.shown), strict=True)),
             "python": spec.python,

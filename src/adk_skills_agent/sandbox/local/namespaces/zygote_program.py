@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         _PR_SET_NO_NEW_PRIVS,
         _PR_SET_PDEATHSIG,
         _Library,
+        _limit,
         _one_word,
     )
     from adk_skills_agent.sandbox.local.init.program import _warm_up, run_init
@@ -185,6 +186,7 @@ def _become_init(
         _new_root(library, spec["pivot_root"], job["steps"], job["identities"])
         step = "give up its rights"
         _give_up_rights(library, job["uid"], job["inside"], settings)
+        _limit(library, [job["cores"]])
         library.install_filter(job["filter"])
         step = "begin"
         sys.executable = job["python"]
