@@ -668,7 +668,7 @@ async def test_row_177_memory_of_a_process_that_hides_its_open_files_counts(box)
     """Seen: 800 MiB of a plain user's run at landlock, with a limit of 512 MiB and the status ``ok``."""
     code = """
 import ctypes, os, socket, time
-for _ in range(5):
+for _ in range(11):
     if os.fork() == 0:
         break
 ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
