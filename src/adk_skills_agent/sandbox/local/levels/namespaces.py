@@ -69,7 +69,7 @@ from adk_skills_agent.sandbox.process.command import (
 )
 from adk_skills_agent.sandbox.process.supervise import EndReport, drain, is_readable, reap_late, take_status
 from adk_skills_agent.sandbox.process.tree import RunMarks, alive_below, cpu_seconds
-from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY, DiskLimit
+from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY, DiskLimit, tcp_sockets
 from adk_skills_agent.sandbox.secrets import FrozenMapping
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ _KILL_SECONDS = 5.0
 _LEAVING_SECONDS = 1.0
 _DYING_SECONDS = 0.5  # a killed process is not dead at once
 _MOST_TERMINALS = 64  # as the zygote's mount has it
+_MOST_CONNECTIONS = 4096  # ends of connections
 
 
 class NamespacesRun(LocalRun):
@@ -126,11 +127,13 @@ class NamespacesRun(LocalRun):
         """Whether the memory of its control group ran out: the kernel ends one process, the run ends as a whole.
 
         And whether it takes all terminals of the machine, which the zygote bounds by a mount and bubblewrap cannot
-        (row 76).
+        (row 76), or all connections that are closing, of which the kernel has a number for the whole machine (row 179).
         """
         sandbox = self._sandbox
         if sandbox is None:
             return None
+        if self._policy.network.mode != "host" and (ends := tcp_sockets(sandbox.first_pid)) > _MOST_CONNECTIONS:
+            return Status.ERROR, f"Stopped: it had {ends:,} sockets of TCP; {_MOST_CONNECTIONS:,} are allowed."
         if sandbox.maker == "bubblewrap":
             with contextlib.suppress(OSError):  # it is over
                 terminals = len(os.listdir(f"/proc/{sandbox.first_pid}/root/dev/pts")) - 1  # noqa: PTH208
