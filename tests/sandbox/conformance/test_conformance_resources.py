@@ -593,8 +593,8 @@ time.sleep(8)
 @pytest.mark.local("what the watchdog counts, also where there is a control group")
 @pytest.mark.level("namespaces")
 async def test_row_136_connections_that_nobody_accepts_count_as_memory(box):
-    """Seen: 5 GiB below a control group of 512 MiB, with the status ``ok``: the kernel charges them to nobody. With more
-    data in each they count as memory before they are too many (row 179).
+    """Seen: 5 GiB below a control group of 512 MiB, with the status ``ok``: the kernel charges them to nobody. With
+    more data in each they count as memory before they are too many (row 179).
     """
     code = """
 import socket, time
