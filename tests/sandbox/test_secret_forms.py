@@ -12,6 +12,7 @@ import shlex
 import time
 import tracemalloc
 import urllib.parse
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -55,6 +56,7 @@ FORMS_OF_VALUE = {
     "percent, path": urllib.parse.quote(VALUE),
     "plus": urllib.parse.quote_plus(VALUE),
     "percent twice": urllib.parse.quote(urllib.parse.quote(VALUE, safe=""), safe=""),
+    "percent twice, path": urllib.parse.quote(urllib.parse.quote(VALUE)),
     "percent, all": "".join(f"%{byte:02X}" for byte in VALUE.encode()),
     "form": urllib.parse.urlencode({"a": "1", "key": VALUE, "b": "2"}),
     "json": json.dumps({"k": VALUE}),
@@ -130,6 +132,12 @@ def test_every_alignment_inside_longer_encoded_data_is_found(before: int, encode
     for start in range(0, len(VALUE) - 8, 3):
         for shift in range(3):
             assert base64.b64encode(b"x" * shift + VALUE[start : start + 8].encode())[4:-4] not in clean
+
+
+@pytest.mark.parametrize("other", [str.upper, str.lower, str.swapcase])
+def test_row_180_letters_that_are_not_ascii_have_another_case_too(other: Callable[[str], str]) -> None:
+    value = "Pässwörd-éΩ12"
+    assert SecretForms([("KEY", Secret(value))]).redact(other(value).encode()) == b"[secret KEY]"
 
 
 def test_utf16_is_found() -> None:

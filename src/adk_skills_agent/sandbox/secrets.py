@@ -561,6 +561,7 @@ def _written(value: str, *, every_way: bool) -> Iterator[bytes]:
             value.replace("/", "%2F"),
             value.replace("+", "%2B"),
             quote(quote(value, safe=""), safe=""),
+            quote(quote(value)),
             repr(value)[1:-1],
             repr(raw)[2:-1],
             html.escape(value),
@@ -582,6 +583,7 @@ def _written(value: str, *, every_way: bool) -> Iterator[bytes]:
             " ".join(value),
         }
         if not value.isascii():
+            texts |= {value.upper(), value.lower(), value.swapcase()}  # of ASCII the lenses know the cases
             yield from (value.encode(encoding, "ignore") for encoding in ("latin-1", "utf-16-le", "utf-16-be"))
     yield from (text.encode("utf-8") for text in texts)
     for bits, alphabet in _ALPHABETS:
