@@ -299,6 +299,17 @@ def test_row_174_attributes_of_files_are_set_only_where_a_control_group_counts_t
 
 
 @both
+def test_row_181_no_request_of_a_file_system_makes_files_where_landlock_lets_only_read(arch):
+    """Seen, with btrfs and a plain user's agent: a snapshot with a module, in a package folder outside of the run."""
+    for request in (0x5000940E, 0x50009401, 0x50009417, 0x50009418, 0x4010BC10, 0x40106F00, 0x800C6613, 0x40086604):
+        assert call(arch, "ioctl", 3, request) == errno.ENOTTY
+        assert call(arch, "ioctl", 3, request, profile=seccomp.NAMESPACES) == PASS
+    for request in (0x40049409, 0x4020940D, 0x80086601, 0xC020660B, 0x5401, 0x541B):
+        assert call(arch, "ioctl", 3, request) == PASS
+    assert call(arch, "ioctl", 3, 0x40086602) == EPERM  # FS_IOC_SETFLAGS
+
+
+@both
 @pytest.mark.parametrize("profile", seccomp.PROFILES)
 def test_row_178_the_limit_of_cores_stays_what_it_is_so_that_no_crash_collector_starts(arch, profile):
     """Seen: each crash started a program of root on the host, 74 a second, with the limit 0, too."""

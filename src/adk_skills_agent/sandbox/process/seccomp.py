@@ -116,6 +116,12 @@ _BRIDGES_AND_VLANS = (0x8940, 0x8941, 0x89A0, 0x89A1, 0x8982, 0x8983)
 # Also file attributes, changed through a descriptor opened for reading: SETFLAGS in both sizes, FSSETXATTR,
 # ENABLE_VERITY, SETVERSION.
 _FILE_ATTRIBUTES = (0x40086602, 0x40046602, 0x401C5820, 0x40806685, 0x40087602)
+# Requests of one file system work through a folder opened for reading, and nothing of Landlock looks at them: with
+# those of btrfs a run made subvolumes, with content, where it may not write (row 181). By their letter: btrfs (but
+# FICLONE and FICLONERANGE), bcachefs, f2fs, ocfs2, ceph, cifs, and 'f' (but GETFLAGS in both sizes and FIEMAP).
+_OF_FILE_SYSTEMS = (0x9400, 0xBC00, 0xF500, 0x6F00, 0x9700, 0xCF00, 0x6600)
+_OF_EVERY_ONE = (0x40049409, 0x4020940D, 0x80086601, 0x80046601, 0xC020660B)
+_NO_REQUEST = _ANSWER | errno.ENOTTY  # as another file system answers
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
 # Who owns a file may make everybody wait who opens it, 45 s each time: a run has the user id of a plain user's agent
 # and sees its interpreter and skills (row 167). A delegation is the same for folders, from Linux 6.19.
@@ -205,6 +211,7 @@ def program(
         # 2 and 3 are "all processes of the user" here and there; ioprio counts from 1.
         build.if_argument(name, 0, (2,) if name == "setpriority" else (3,))
     if not alone:
+        build.if_of_kind("ioctl", 1, 0xFF00, _OF_FILE_SYSTEMS, _OF_EVERY_ONE, _NO_REQUEST)
         build.answer(_SHARED_WITH_HOST.split(), _REFUSE)
         build.answer(_ATTRIBUTES.split(), _UNSUPPORTED)
         # The workspace is on the host's disk, and nothing counts before the watchdog looks (row 80). The C library's
@@ -307,6 +314,18 @@ class _Program:
         tests[-1] = (_IF_EQUAL, values[-1], 0, 1)
         rest = [(_LOAD, _ARGUMENTS + 8 * second[0], 0, 0), *tests, (_RETURN, result, 0, 0)]
         self._with_argument(name, first[0], [(_IF_EQUAL, first[1], 0, len(rest)), *rest])
+
+    def if_of_kind(
+        self, name: str, position: int, mask: int, kinds: tuple[int, ...], but: tuple[int, ...], result: int
+    ) -> None:
+        """Answer the call with ``result`` when what of this argument is in ``mask`` is one of ``kinds``, unless all of
+        it is one of ``but``.
+        """
+        tests = [(_IF_EQUAL, kind, len(kinds) - 1 - at, 0) for at, kind in enumerate(kinds)]
+        tests[-1] = (_IF_EQUAL, kinds[-1], 0, 1)
+        rest = [(_AND, mask, 0, 0), *tests, (_RETURN, result, 0, 0)]
+        spared = [(_IF_EQUAL, value, len(but) - 1 - at + len(rest), 0) for at, value in enumerate(but)]
+        self._with_argument(name, position, [*spared, *rest])
 
     def if_given(self, name: str, first: tuple[int, int], pointer: int, result: int) -> None:
         """Answer the call with ``result`` when one argument, a position and what it holds, is so and another is not
