@@ -34,19 +34,25 @@ PACKAGES = {
     "podman": ("podman", "runc", "conmon", "netavark", "uidmap"),
     "docker": ("docker.io", "runc"),
     "runsc": ("runsc",),
+    "gvisor": ("podman", "runsc", "conmon", "netavark", "uidmap"),
     "debootstrap": ("debootstrap",),
 }
-PROGRAMS = {"podman": ("podman", "runc"), "docker": ("dockerd", "runc"), "runsc": ("runsc",)}
+PROGRAMS = {
+    "podman": ("podman", "runc"),
+    "docker": ("dockerd", "runc"),
+    "runsc": ("runsc",),
+    "gvisor": ("podman", "runsc"),  # a Podman whose own runtime is runsc: it takes no other over Docker's protocol
+}
 _WATCHERS = ("containerd", "conmon")
 _OWNER_LABEL = "adk-skills.owner"
 _started: list[subprocess.Popen[bytes]] = []  # held, or Python warns that nobody waits for them
-_RUNNING = {"docker": ("/var/run/docker.sock",), "podman": ("/run/podman/podman.sock",)}
+_RUNNING = {"docker": ("/var/run/docker.sock",), "podman": ("/run/podman/podman.sock",), "gvisor": ()}
 # Podman's own default for open files may be above what it may set; crun refuses a hybrid hierarchy of cgroups.
 _CONTAINERS_CONF = """\
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
 [engine]
-runtime = "runc"
+runtime = "{runtime}"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
 [engine.runtimes]
@@ -232,9 +238,10 @@ def _launch(name: str, folder: Path, more: tuple[str, ...] = ()) -> subprocess.P
     socket = folder / "engine.sock"
     socket.unlink(missing_ok=True)
     environment = dict(os.environ)
-    if name == "podman":
+    if name in {"podman", "gvisor"}:
         settings = folder / "containers.conf"
-        settings.write_text(_CONTAINERS_CONF.format(runsc=_runsc_wrapper(folder)))
+        runtime = "runsc" if name == "gvisor" else "runc"
+        settings.write_text(_CONTAINERS_CONF.format(runsc=_runsc_wrapper(folder), runtime=runtime))
         environment["CONTAINERS_CONF"] = str(settings)
         command = [*_podman(folder), "system", "service", "--time=0", f"unix://{socket}"]
     else:

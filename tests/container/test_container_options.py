@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from unittest.mock import Mock
+
 import pytest
 
-from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.container import ContainerOptions
+import container_engines
+from adk_skills_agent.errors import ConfigError, SandboxUnavailable
+from adk_skills_agent.sandbox.container import ContainerOptions, ContainerSandbox
+from adk_skills_agent.sandbox.container.container import check_runtime
 from adk_skills_agent.sandbox.container.engine import EngineInfo
 from adk_skills_agent.sandbox.container.options import Plan
-from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
+from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, SandboxPolicy
 
 DOCKER = EngineInfo("docker", "27", ("runc", "runsc"), "runc", "2")
 PODMAN = EngineInfo("podman", "4.3", ("runc",), "runc", "2")
@@ -87,3 +92,29 @@ def test_a_network_and_a_runtime_are_choices() -> None:
 def test_impossible_options_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"\.$"):
         ContainerOptions(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("info", [DOCKER, PODMAN])
+def test_row_182_a_container_that_another_runtime_would_run_is_refused(info: EngineInfo) -> None:
+    """Seen: Podman took ``runsc`` and ran the script on the host's kernel, and the report said gVisor."""
+    client = Mock()
+    client.api.base_url = "http://engine"
+    client.api.inspect_container.return_value = {"HostConfig": {"Runtime": "runc"}}
+    client.api.get.return_value.json.return_value = {"OCIRuntime": "runc"}
+    check_runtime(client, info, "one", "runc")
+    with pytest.raises(SandboxUnavailable, match="'runc' and not with 'runsc'"):
+        check_runtime(client, info, "one", "runsc")
+
+
+@pytest.mark.slow
+async def test_row_182_podman_does_not_run_a_script_in_another_runtime_than_the_one_asked_for() -> None:
+    engine = container_engines.require("podman")
+    box = ContainerSandbox(engine.image, base_url=engine.url, options=ContainerOptions(runtime="runsc"))
+    request = ExecutionRequest(("python3", "-c", "import os; print(os.uname().release)"), SandboxPolicy())
+    try:
+        result = await box.run(request)
+    except SandboxUnavailable:
+        return
+    finally:
+        await box.close()
+    assert result.stdout.decode().strip() != os.uname().release

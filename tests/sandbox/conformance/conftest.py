@@ -80,13 +80,6 @@ def _in(engine: str, runtime: str | None = None) -> Sandbox:
     return ContainerSandbox(found.image, base_url=found.url, options=ContainerOptions(runtime=runtime))
 
 
-def _require_gvisor() -> None:
-    problem = container_engines.missing("runsc")
-    if problem is not None:
-        pytest.skip(problem)
-    container_engines.require("podman")
-
-
 def _container(name: str, make: Callable[[], Sandbox], require: Callable[[], object]) -> Backend:
     return Backend(f"container-{name}", IsolationLevel.CONTAINER, make, lambda: void(require()), is_local=False)
 
@@ -159,7 +152,9 @@ BACKENDS = (
         _container(engine, functools.partial(_in, engine), functools.partial(container_engines.require, engine))
         for engine in container_engines.ENGINES
     ),
-    _container("gvisor", functools.partial(_in, "podman", "runsc"), _require_gvisor),
+    _container(
+        "gvisor", functools.partial(_in, "gvisor", "runsc"), functools.partial(container_engines.require, "gvisor")
+    ),
     Backend(
         "kubernetes",
         IsolationLevel.CONTAINER,

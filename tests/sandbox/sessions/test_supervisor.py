@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -32,6 +33,13 @@ def test_a_greeting_is_answered_and_may_come_again(box: DirectBox) -> None:
     assert (ready["proto"], ready["python"]) == (frames.PROTOCOL, "{}.{}.{}".format(*sys.version_info[:3]))
     assert ready["guarded"] is True
     assert box.hello(limits={"NOFILE": 64})["pid"] == box.process.pid
+    assert box.run("import resource\nresource.getrlimit(resource.RLIMIT_NOFILE)")["stdout"] == "(64, 64)\n"
+
+
+def test_row_183_a_supervisor_may_have_more_descriptors_on_their_way_than_any_script(box: DirectBox) -> None:
+    """Seen: a script in one container kept 256 of their common user, and the sessions of all others lost their state."""
+    box.hello(limits={"NOFILE": 64})
+    assert resource.prlimit(box.process.pid, resource.RLIMIT_NOFILE)[0] > 64
     assert box.run("import resource\nresource.getrlimit(resource.RLIMIT_NOFILE)")["stdout"] == "(64, 64)\n"
 
 

@@ -13,8 +13,8 @@ import threading
 import time
 from typing import Any
 
-from adk_skills_agent.errors import EngineUnavailable, ImageUnavailable, SandboxError
-from adk_skills_agent.sandbox.container.engine import Engine, submit
+from adk_skills_agent.errors import EngineUnavailable, ImageUnavailable, SandboxError, SandboxUnavailable
+from adk_skills_agent.sandbox.container.engine import ANSWER_SECONDS, Engine, EngineInfo, submit
 from adk_skills_agent.sandbox.container.options import Plan
 from adk_skills_agent.sandbox.container.removals import REMOVE_SECONDS, Removals
 from adk_skills_agent.sandbox.container.streams import STDERR, AttachStream, answers, attach
@@ -204,6 +204,24 @@ class ContainerChannel:
         return f" (it said: {lines[-1][:200]})" if lines else ""
 
 
+def check_runtime(client: Any, info: EngineInfo, name: str, wanted: str) -> None:
+    """Refuse a container that another runtime than the one asked for would run, with a SandboxUnavailable.
+
+    Podman takes every name over Docker's protocol and uses its own (row 182). What it has taken only its own one tells.
+    """
+    if info.is_podman:
+        where = f"{client.api.base_url}/v{info.version}/libpod/containers/{name}/json"
+        found = client.api.get(where, timeout=ANSWER_SECONDS).json().get("OCIRuntime")
+    else:
+        found = client.api.inspect_container(name)["HostConfig"].get("Runtime")
+    if found != wanted:
+        raise SandboxUnavailable(
+            f"{info.title} would run the container with {str(found)[:50]!r} and not with {wanted!r}, as was asked for. "
+            "Podman takes no runtime over this protocol: make it its own (runtime = in containers.conf).",
+            ("the engine takes another runtime",),
+        )
+
+
 async def start_container(
     engine: Engine, plan: Plan, labels: dict[str, str], isolation: IsolationReport, removals: Removals
 ) -> ContainerChannel:
@@ -231,6 +249,8 @@ async def start_container(
             raise SandboxError("Nobody wants the container any more.")
         made.append(str(client.containers.create(**settings).id))
         removals.made(engine, made[0], loop)
+        if plan.options.runtime is not None:
+            check_runtime(client, engine.info, made[0], plan.options.runtime)
         if abandoned.is_set():
             removals.begin(engine, made[0])
 

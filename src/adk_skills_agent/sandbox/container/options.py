@@ -20,7 +20,7 @@ _MOST_SOCKETS = 1_024
 _MOST_TERMINALS = 64  # as on this machine; an engine's mount has no bound but the machine's 3,072
 _SUPERVISOR_PROCESSES = 1
 _SUPERVISOR_MEMORY_BYTES = 32 << 20
-_LEAST_FILES = 64
+_LEAST_FILES = 4096  # more than a script, see limit_files()
 _PAGE_BYTES = 4096
 _ENVIRONMENT = {
     "HOME": str(HOME_DIR),

@@ -88,6 +88,7 @@ def prctl(option: int, value: int, more: Any = 0) -> bool:
 
 _library: Any = None
 _call_filter: Any = None
+_most_files: Any = None
 
 
 def filter_calls(program: bytes) -> None:
@@ -221,6 +222,8 @@ def leave_supervisor(channel: list[int]) -> None:
     except OSError:
         pass
     prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
+    if _most_files is not None:
+        limit({"NOFILE": _most_files})
     if _call_filter is not None:
         prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, _call_filter)
 
@@ -326,6 +329,16 @@ def _processes() -> Iterator[Tuple[int, str, int]]:
         except (OSError, ValueError):
             continue  # ended meanwhile
         yield int(name), state.decode(), int(parent)
+
+
+def limit_files(most: int) -> None:
+    """Limit the open files of everything that is started from here on, and not this process's own.
+
+    As many descriptors may be on their way between processes of a user as the limit of who sends one says; containers
+    have one user. So no script can use up those that a supervisor needs to give its session an output (row 183).
+    """
+    global _most_files  # noqa: PLW0603  # one supervisor in a process
+    _most_files = most
 
 
 def limit(limits: dict[str, int]) -> None:

@@ -223,6 +223,8 @@ class Supervisor:
         limits = dict(frame.get("limits") or {})
         if self._batch:  # the answer is a file, which may be larger than any that a command may write
             self._file_bytes = limits.pop("FSIZE", None)
+        if "NOFILE" in limits:
+            processes.limit_files(limits.pop("NOFILE"))
         processes.limit(limits)
         filters = frame.get("filters") or {}
         if filters:
