@@ -37,7 +37,7 @@ def test_a_greeting_is_answered_and_may_come_again(box: DirectBox) -> None:
 
 
 def test_row_183_a_supervisor_may_have_more_descriptors_on_their_way_than_any_script(box: DirectBox) -> None:
-    """Seen: a script in one container kept 256 of their common user, and the sessions of all others lost their state."""
+    """Seen: a script in one container kept 256 of their common user, and sessions in all others lost their state."""
     box.hello(limits={"NOFILE": 64})
     assert resource.prlimit(box.process.pid, resource.RLIMIT_NOFILE)[0] > 64
     assert box.run("import resource\nresource.getrlimit(resource.RLIMIT_NOFILE)")["stdout"] == "(64, 64)\n"
