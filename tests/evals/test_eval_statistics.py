@@ -52,8 +52,8 @@ def test_pass_at_k_is_the_share_of_draws_that_hold_a_pass() -> None:
         runs = [True] * passed + [False] * (5 - passed)
         for k in range(1, 6):
             draws = list(itertools.combinations(runs, k))
-            assert pass_at_k(5, passed, k) == pytest.approx(sum(any(draw) for draw in draws) / len(draws))
-    for wrong in ((3, 4, 1), (3, 1, 0), (3, 1, 4)):
+            assert pass_at_k(5, passed)[k - 1] == pytest.approx(sum(any(draw) for draw in draws) / len(draws))
+    for wrong in ((3, 4), (3, -1)):
         with pytest.raises(ValueError, match="not defined"):
             pass_at_k(*wrong)
 

@@ -89,7 +89,7 @@ class CaseInArm:
             "seconds": _mean([result.seconds for result in runs]),
             "tokens": _mean([float(result.usage.total) for result in runs]),
             "cost_usd": sum(known) if known else None,
-            "pass_at_k": {str(k): pass_at_k(count, self.passed, k) for k in range(1, count + 1)},
+            "pass_at_k": {str(k): chance for k, chance in enumerate(pass_at_k(count, self.passed), 1)},
             "flaky": self.flaky,
         }
 

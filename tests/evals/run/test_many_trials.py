@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,10 +13,10 @@ import pytest
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs
 from adk_skills_agent.evals.run.agent import Agents
 from adk_skills_agent.evals.run.plan import Trial
-from adk_skills_agent.evals.run.result import Ledger, result_of
+from adk_skills_agent.evals.run.result import Ledger, TrialResult, result_of
 from adk_skills_agent.evals.run.schedule import RunState, run_trials
 from adk_skills_agent.evals.run.trial import TrialSettings
-from adk_skills_agent.evals.summary import summarise
+from adk_skills_agent.evals.summary import CaseInArm, summarise
 from adk_skills_agent.testing import GeminiServer
 from evals.run.running import CASES, LOADS_AND_REPORTS, a_plan, carry_out
 
@@ -72,6 +73,26 @@ async def test_a_driver_keeps_little_of_each_trial_and_knows_what_is_spent(tmp_p
     written = json.loads((tmp_path / "out/benchmark.json").read_text())
     assert len(written["runs"]) == 300
     assert written["runs"][7]["result"]["pass_rate"] == 1.0
+
+
+class Counted(tuple[TrialResult, ...]):  # noqa: SLOT001  # a tuple of any length has none
+    """Results that know how often they were gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[TrialResult]:
+        self.times += 1
+        return super().__iter__()
+
+
+async def test_the_runs_of_a_case_are_not_gone_through_again_for_each_of_them(tmp_path: Path) -> None:
+    """`eval --runs 30000` spent hours in pass@k after its last trial."""
+    result = result_of(await one_row(tmp_path))
+    results = Counted([result] * 500)
+    case = a_plan(tmp_path).trials[0].case
+    passes = CaseInArm(case, "with_skill", 500, results).to_json()["pass_at_k"]
+    assert (len(passes), passes["1"], passes["500"]) == (500, 1.0, 1.0)
+    assert results.times < 20
 
 
 async def test_results_that_say_the_same_share_it(tmp_path: Path) -> None:
