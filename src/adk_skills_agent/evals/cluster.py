@@ -32,7 +32,7 @@ from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.settings import SCRIPTED, ModelNames
 from adk_skills_agent.evals.run.trial import unmeasured_row
 from adk_skills_agent.sandbox import join_cluster as join
-from adk_skills_agent.sandbox import load_ray, sentence_of
+from adk_skills_agent.sandbox import load_ray, sentence_of, temporary_prefix
 
 LOST_MOST = 3
 """How often a trial is started again because its node was lost, before its row says so."""
@@ -336,7 +336,7 @@ class Worker:
         else:
             for name in ("google_adk", "google_genai"):
                 logging.getLogger(name).setLevel(logging.CRITICAL)
-            folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="adk-skills-cluster-")))
+            folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=temporary_prefix("cluster"))))
             try:
                 self._begun = await self._job.begin(self._stack, folder, self._counter)
             except SkillsError as error:

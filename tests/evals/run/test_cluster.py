@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.cluster import Job, Needs, Worker, _local_nodes, job_of, joined, unpacked
 from adk_skills_agent.evals.preparation import Request, prepare
 from adk_skills_agent.evals.run.settings import ModelNames
+from adk_skills_agent.sandbox import temporary_prefix
 from adk_skills_agent.testing import Answer, GeminiServer, Refusal, Rule, RuleModel
 from adk_skills_agent.testing.request import ModelRequest
 from evals.eval_folders import make_skill
@@ -161,6 +163,21 @@ async def test_a_worker_runs_the_trial_it_is_named(project: Path) -> None:
     row = await worker.run(trial.key)
     assert (row["case"], row["error"]) == (trial.case.id, None)
     await worker.close()
+
+
+async def test_the_files_of_a_node_that_is_killed_are_removed_by_the_next_agent(
+    project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """They were never: their folder had no name that says whose it is."""
+    place = tmp_path_factory.mktemp("tmp")
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    worker = Worker(job(project))
+    assert (await worker.hello()).problem == ""
+    folders = [path.name for path in place.iterdir() if "cluster" in path.name]
+    assert len(folders) == 1
+    assert folders[0].startswith(temporary_prefix("cluster"))  # tests/sandbox/test_abandoned.py: such a one goes
+    await worker.close()
+    assert not list(place.glob("*cluster*"))
 
 
 def test_without_ray_a_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
