@@ -32,12 +32,15 @@ from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.settings import SCRIPTED, ModelNames
 from adk_skills_agent.evals.run.trial import unmeasured_row
 from adk_skills_agent.sandbox import join_cluster as join
-from adk_skills_agent.sandbox import load_ray, sentence_of, temporary_prefix
+from adk_skills_agent.sandbox import load_ray, sentence_of, temporary_prefix, why_no_worker
 
 LOST_MOST = 3
 """How often a trial is started again because its node was lost, before its row says so."""
 START_SECONDS = 120.0
 """For a node to answer with what it is."""
+_FREE_SECONDS = 15.0
+"""For a node that is taken: the workers of a run that was killed a moment ago end within it."""
+_LOOK_SECONDS = 0.5
 _MOST_BUNDLE_BYTES = 512 << 20
 _LOCAL_NODES = 2
 _CLOSE_SECONDS = 5.0
@@ -445,24 +448,40 @@ class Cluster:
         found = []
         for entry in self._ray.nodes():
             if entry["Alive"]:
-                slots = self._needs.slots(entry["Resources"])
                 name = str(entry.get("NodeName") or entry["NodeID"][:8])
                 if not entry["Resources"].get("CPU"):
                     continue  # the head of a cluster often runs nothing
-                if slots < 1:
+                if self._needs.slots(entry["Resources"]) < 1:
                     self.notes.append(
                         f"Node {name} is not used: a trial needs more than it has ({_shown(self._needs)})."
                     )
                 else:
-                    found.append(Node(name, entry["NodeID"], slots, None))
+                    found.append(Node(name, entry["NodeID"], 0, None))
+        await self._see_what_is_free(found)
         names = [node.name for node in found]
         for node in found:
             if names.count(node.name) > 1:
                 node.name = f"{node.name}/{node.id[:6]}"
-        await asyncio.gather(*(self._begin(node) for node in found))
+        for node in found:
+            if not node.slots:
+                self.notes.append(f"Node {node.name} is not used: {_TAKEN}")
+        await asyncio.gather(*(self._begin(node) for node in found if node.slots))
         self.nodes = [node for node in found if node.actor is not None]
         if not self.nodes:
             raise ConfigError(f"No node of the cluster can run trials. {' '.join(self.notes) or 'It has no node.'}")
+
+    async def _see_what_is_free(self, nodes: Sequence[Node]) -> None:
+        """Note how many trials each node has room for beside what others run there; wait a little for full ones."""
+        # Ray's public functions tell what is free in the whole cluster only.
+        state = importlib.import_module("ray._private.state")
+        until = asyncio.get_running_loop().time() + _FREE_SECONDS
+        while True:
+            free = await asyncio.to_thread(state.available_resources_per_node)
+            for node in nodes:
+                node.slots = self._needs.slots(free.get(node.id, {}))
+            if all(node.slots for node in nodes) or asyncio.get_running_loop().time() > until:
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _begin(self, node: Node) -> None:
         """Start the worker of a node, and ask it what it is."""
@@ -480,9 +499,11 @@ class Cluster:
             answer = await asyncio.wait_for(_result(actor.hello.remote()), START_SECONDS)
         except TimeoutError:
             self.notes.append(f"Node {node.name} is not used: it did not answer within {START_SECONDS:g} seconds.")
+            with contextlib.suppress(Exception):
+                self._ray.kill(actor)
             return
         except self._ray.exceptions.RayError as error:
-            self.notes.append(f"Node {node.name} is not used: {sentence_of(error)}")
+            self.notes.append(f"Node {node.name} is not used: {why_no_worker(error)}.")
             return
         if answer.problem:
             self.notes.append(f"Node {node.name} is not used: {answer.problem}.")
@@ -572,6 +593,9 @@ class Cluster:
         self.nodes.clear()
         if self._pace is not None:
             self._ray.kill(self._pace)
+
+
+_TAKEN = "other work takes what it has. `ray status` shows what is free; wait for it, or let a trial take less."
 
 
 def _on(node_id: str, *, soft: bool) -> Any:

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     )
     from adk_skills_agent.sandbox.process.command import NOBODY, search_path
     from adk_skills_agent.sandbox.ray.cluster import join as join_cluster
-    from adk_skills_agent.sandbox.ray.cluster import load_ray, sentence_of
+    from adk_skills_agent.sandbox.ray.cluster import load_ray, sentence_of, why_no_worker
     from adk_skills_agent.sandbox.ray.sandbox import RaySandbox
     from adk_skills_agent.sandbox.remote.kubernetes import KubernetesSandbox
     from adk_skills_agent.sandbox.remote.remote import MAY_GO_ON, RemoteAnswer, RemoteSandbox
@@ -127,7 +127,7 @@ _NAMES = {
         "resolve_policy"
     ),
     "process.command": "NOBODY search_path",
-    "ray.cluster": "join=join_cluster load_ray sentence_of",
+    "ray.cluster": "join=join_cluster load_ray sentence_of why_no_worker",
     "ray.sandbox": "RaySandbox",
     "remote.kubernetes": "KubernetesSandbox",
     "remote.remote": "MAY_GO_ON RemoteAnswer RemoteSandbox",

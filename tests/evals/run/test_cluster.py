@@ -22,13 +22,14 @@ import pytest
 
 from adk_skills_agent import __version__
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.cluster import Job, Needs, Worker, _local_nodes, job_of, joined, unpacked
+from adk_skills_agent.evals.cluster import Cluster, Job, Needs, Worker, _local_nodes, job_of, joined, unpacked, workers
 from adk_skills_agent.evals.preparation import Request, prepare
 from adk_skills_agent.evals.run.settings import ModelNames
 from adk_skills_agent.sandbox import temporary_prefix
 from adk_skills_agent.testing import Answer, GeminiServer, Refusal, Rule, RuleModel
 from adk_skills_agent.testing.request import ModelRequest
 from evals.eval_folders import make_skill
+from ray_nodes import shared_nodes
 
 CASES = """\
 skill: reporter
@@ -213,6 +214,22 @@ def test_the_rows_are_those_of_one_machine(project: Path) -> None:
     assert len(nodes) == 2
     assert "the trials run on" in there.stderr
     assert any(level in there.stderr for level in ("namespaces", "landlock", "process"))
+
+
+@needs_ray
+@pytest.mark.slow
+async def test_two_runs_share_what_a_node_has(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second waited two minutes for the whole node, and said that the node did not answer."""
+    monkeypatch.setattr("adk_skills_agent.evals.cluster._FREE_SECONDS", 2.0)
+    ray = shared_nodes().ray
+    async with workers(ray, job(project), Needs(cpus=3)) as one:
+        assert [node.slots for node in one.nodes] == [1]
+        with pytest.raises(ConfigError, match=r"is not used: other work takes what it has\. `ray status` shows"):
+            await Cluster(ray, job(project), Needs(cpus=2)).start()
+        async with workers(ray, job(project), Needs(cpus=0.5)) as two:
+            assert [node.slots for node in two.nodes] == [2]
+            trial = prepare(request_of(project)).trials[0]
+            assert (await two.run(trial))["error"] is None
 
 
 @needs_ray

@@ -17,6 +17,7 @@ import adk_skills_agent
 from adk_skills_agent.errors import ConfigError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import ExecutionRequest
 from adk_skills_agent.sandbox.ray import pool as ray_pool
+from adk_skills_agent.sandbox.ray.cluster import why_no_worker
 from adk_skills_agent.sandbox.ray.sandbox import RaySandbox
 from adk_skills_agent.sandbox.ray.wire import pack, unpack
 from adk_skills_agent.sandbox.secrets import Secret
@@ -45,6 +46,16 @@ def test_without_ray_a_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SandboxUnavailable, match=r"sandbox='ray' needs Ray\. Run: .*cluster"):
         asyncio.run(RaySandbox("127.0.0.2:1").run(ExecutionRequest(("true",))))
+
+
+def test_a_node_without_this_package_is_told_to_install_it_and_errors_of_ray_have_no_colours() -> None:
+    said = "died in its creation task, \x1b[36mray::Worker.__init__()\x1b[39m (pid=9, ip=127.0.0.4)"
+    error = RuntimeError(f"{said}\n{'  File x' * 40}\nModuleNotFoundError: No module named 'adk_skills_agent.evals'")
+    assert why_no_worker(error).startswith("it has no adk-skills-runtime ")
+    assert why_no_worker(error, "a node of it").endswith("install the same version there as here")
+    assert why_no_worker(RuntimeError(said)) == (
+        "a worker did not start (RuntimeError: died in its creation task, ray::Worker.__init__() (pid=9, ip=127.0.0.4))"
+    )
 
 
 @pytest.mark.parametrize("options", [{"min_workers": 0}, {"min_workers": 3, "max_workers": 2}, {"runs_per_worker": 0}])

@@ -16,9 +16,11 @@ from typing import Any
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.installation import install_hint
+from adk_skills_agent.sandbox.ray.wire import package_version
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _ANSWER_SECONDS = 10.0
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
 """How often Ray tries to join. Each try waits 40 s for who listens and says nothing, and its own number is 20."""
 
@@ -61,9 +63,17 @@ def join(ray: Any, address: str, **options: Any) -> None:
 
 
 def sentence_of(error: BaseException) -> str:
-    """An error of Ray's in one line."""
-    text = " ".join(str(error).split())
+    """An error of Ray's in one line, without its colours."""
+    text = " ".join(_COLOUR.sub("", str(error)).split())
     return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
+
+
+def why_no_worker(error: Exception, node: str = "it") -> str:
+    """Why a worker did not start, as a clause about ``node``."""
+    found = re.search(r"No module named 'adk_skills_agent\b", str(error))
+    if found is not None:
+        return f"{node} has no adk-skills-runtime {package_version()}: install the same version there as here"
+    return f"a worker did not start ({sentence_of(error)})"
 
 
 def _check_answers(address: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from adk_skills_agent.errors import ConfigError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import IsolationReport
-from adk_skills_agent.sandbox.ray.cluster import connection, sentence_of
+from adk_skills_agent.sandbox.ray.cluster import connection, sentence_of, why_no_worker
 from adk_skills_agent.sandbox.ray.wire import WorkerAnswer, package_version, python_version
 from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore
 
@@ -307,7 +307,7 @@ class WorkerPool:
             answer: WorkerAnswer = self.ray.get(one.hello, timeout=self._options.start_seconds)
         except Exception as error:  # noqa: BLE001  # of Ray's, or what the node's own version makes of it
             self._kill(one.actor)
-            self._failed(_why_not(error))
+            self._failed(why_no_worker(error, "a node of it"))
             return
         problem = answer.problem
         if (answer.version, answer.python) != (package_version(), python_version()):
@@ -428,11 +428,3 @@ class WorkerPool:
     def _kill(self, actor: Any) -> None:
         with contextlib.suppress(Exception):
             self.ray.kill(actor, no_restart=True)
-
-
-def _why_not(error: Exception) -> str:
-    """Why a worker did not start, as a clause."""
-    text = " ".join(str(error).split())
-    if "No module named 'adk_skills_agent" in text:
-        return f"a node of it has no adk-skills-runtime {package_version()}: install the same version there as here"
-    return f"a worker did not start ({sentence_of(error)})"
