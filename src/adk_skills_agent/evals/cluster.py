@@ -638,7 +638,11 @@ def joined(address: str, needs: Needs) -> Iterator[Any]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     with contextlib.ExitStack() as stack:
         stack.callback(_restore, had)
-        _join(ray, address, stack, needs)
+        try:
+            _join(ray, address, stack, needs)
+        except SystemExit as error:
+            # Ray's own answer to SIGTERM, with 1: to a build that would mean that the pass rate was not reached.
+            raise SystemExit(128 + signal.SIGTERM) from error
         for number, handler in before.items():
             signal.signal(number, handler)  # whoever waits for the run ends it in order
         yield ray

@@ -200,6 +200,17 @@ def test_a_cluster_that_does_not_start_is_said_in_a_sentence(monkeypatch: pytest
         pass
 
 
+@needs_ray
+def test_sigterm_while_a_cluster_starts_is_no_missed_pass_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(**_: object) -> None:
+        sys.exit(1)  # as Ray's handler of the signal
+
+    monkeypatch.setattr("ray.cluster_utils.Cluster", ended)
+    with pytest.raises(SystemExit) as caught, joined("local", Needs()):
+        pass
+    assert caught.value.code == 143
+
+
 # On real nodes.
 
 
