@@ -122,7 +122,7 @@ class RowFile:
         for number, start, line in lines_of(self.path):
             try:
                 result = read(json.loads(line))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ConfigError(f"{self.path}:{number}: {error}. Repair the line, or give another --out.") from error
             fingerprint = fingerprints.get(result.key)
             if fingerprint is None:
@@ -168,7 +168,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         for number, _, line in lines_of(path):
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ConfigError(f"{path}:{number}: this is no row of results: {error}.") from error
             if not isinstance(row, dict):
                 raise ConfigError(f"{path}:{number}: this is no row of results.")

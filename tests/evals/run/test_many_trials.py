@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 import psutil
 import pytest
 
+from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.outputs import RunFacts, benchmark, write_outputs
 from adk_skills_agent.evals.run.agent import Agents
 from adk_skills_agent.evals.run.plan import Trial
-from adk_skills_agent.evals.run.result import Ledger, TrialResult, result_of
+from adk_skills_agent.evals.run.result import Ledger, TrialResult, read_rows, result_of
 from adk_skills_agent.evals.run.schedule import RunState, run_trials
 from adk_skills_agent.evals.run.trial import TrialSettings
 from adk_skills_agent.evals.summary import CaseInArm, summarise
@@ -102,3 +103,38 @@ async def test_results_that_say_the_same_share_it(tmp_path: Path) -> None:
     assert one.usage is two.usage
     assert one.fingerprint is two.fingerprint
     assert dict(one.scores) == {score["metric"]: score["value"] for score in row["scores"]}
+
+
+async def test_a_row_that_was_repaired_wrongly_is_named(tmp_path: Path) -> None:
+    """The sum or the report over all rows failed on it, with a traceback and after the run."""
+    row = await one_row(tmp_path)
+    wrong: list[tuple[str, object]] = [
+        ("passed", "yes"),
+        ("passed", []),
+        ("score", "1.0"),
+        ("score", 10**400),
+        ("outcome", float("nan")),
+        ("run", float("inf")),
+        ("seconds", 10**400),
+        ("cost_usd", "0.1"),
+        ("cost_usd", True),
+        ("usage", {"total": "many"}),
+        ("scores", [{"metric": "m", "value": "x"}]),
+        ("verdicts", ["met"]),
+        ("error", {"kind": "model"}),
+        ("simulated_user", {"cost_usd": "free"}),
+    ]
+    for name, value in wrong:
+        with pytest.raises(ValueError, match="it is no result of a trial"):
+            result_of(row | {name: value})
+
+
+async def test_a_row_of_brackets_without_end_is_named(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "trials.jsonl").write_text("[" * 100_000 + "\n")
+    prepared = a_plan(tmp_path)
+    with Ledger(out, resume=True) as ledger, pytest.raises(ConfigError, match=r"trials\.jsonl:1: .*Repair the line"):
+        ledger.finished({trial.key: trial for trial in prepared.trials})
+    with pytest.raises(ConfigError, match=r"trials\.jsonl:1: this is no row of results"):
+        list(read_rows(out / "trials.jsonl"))

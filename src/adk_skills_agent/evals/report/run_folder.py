@@ -119,11 +119,11 @@ def _read(path: Path, number: int, line: bytes) -> tuple[TrialResult, EvalCase]:
             id=result.case,
             turns=(),
             source=Source(file, int(at)) if at.isdecimal() else Source(str(row["source"]), 0),
-            skills=tuple(row["skills"]),
+            skills=tuple(map(str, row["skills"])),
             should_trigger=row["expected_trigger"],
             split=row["split"] or "",
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"{path}:{number}: this is no row of results ({type(error).__name__}: {error}). Repair or remove the line."
         ) from error

@@ -18,6 +18,8 @@ from adk_skills_agent.evals.trace import Trace, Usage
 SCHEMA = 1
 NOT_MEASURED = ("model", "judge", "sandbox", "user model", "cluster")
 """Kinds of errors that say nothing about the agent: the trial has no result, and ``--resume`` tries it again."""
+_MOST_NUMBER = 1e15
+"""Rows have seconds, tokens, dollars and scores."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -79,26 +81,54 @@ def result_of(row: Mapping[str, Any]) -> TrialResult:
             run=int(row["run"]),
             kind=sys.intern(str(row["kind"])),
             fingerprint=sys.intern(str(row["fingerprint"])),
-            passed=row["passed"],
-            outcome_passed=row["outcome_passed"],
-            score=row["score"],
-            outcome=row["outcome"],
-            scores=_scores(tuple((sys.intern(score["metric"]), score["value"]) for score in row["scores"])),
-            verdicts=tuple(row["verdicts"]),
+            passed=_flag(row["passed"]),
+            outcome_passed=_flag(row["outcome_passed"]),
+            score=_number(row["score"]),
+            outcome=_number(row["outcome"]),
+            scores=_scores(tuple((sys.intern(score["metric"]), _number(score["value"])) for score in row["scores"])),
+            verdicts=tuple(_with(verdict, "text", "met", "rationale") for verdict in row["verdicts"]),
             skills_loaded=_shared(tuple(map(str, row["skills_loaded"]))),
-            seconds=float(row["seconds"]),
-            overhead_seconds=float(row["overhead_seconds"]),
-            usage=_shared(Usage.from_json(row["usage"])),
-            judge_usage=_shared(Usage.from_json(row["judge_usage"])),
-            cost_usd=row["cost_usd"],
-            judge_cost_usd=row["judge_cost_usd"],
+            seconds=float(_number(row["seconds"])),
+            overhead_seconds=float(_number(row["overhead_seconds"])),
+            usage=_usage(row["usage"]),
+            judge_usage=_usage(row["judge_usage"]),
+            cost_usd=_number(row["cost_usd"]),
+            judge_cost_usd=_number(row["judge_cost_usd"]),
             tool_calls=sum(len(turn.get("calls") or ()) for turn in turns),
-            user_cost_usd=(row.get("simulated_user") or {}).get("cost_usd"),
+            user_cost_usd=_number((row.get("simulated_user") or {}).get("cost_usd")),
             user_ended=(row.get("simulated_user") or {}).get("ended") or "",
-            error=dict(row["error"]) if row["error"] else _NOTHING,
+            error=dict(_with(row["error"], "kind", "message")) if row["error"] else _NOTHING,
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"it is no result of a trial ({type(error).__name__}: {error})") from error
+
+
+# A row may have been repaired by hand, or come from elsewhere: what is computed with is looked at first.
+
+
+def _number(value: Any) -> Any:
+    if value is None or (isinstance(value, (int, float)) and type(value) is not bool and abs(value) < _MOST_NUMBER):
+        return value
+    raise TypeError(f"a number cannot be {value!r:.40}")
+
+
+def _flag(value: Any) -> bool | None:
+    if value is None or isinstance(value, bool):
+        return value
+    raise TypeError(f"true, false or null cannot be {value!r:.40}")
+
+
+def _with(value: Any, *names: str) -> Mapping[str, Any]:
+    for name in names:
+        value[name]
+    return cast("Mapping[str, Any]", value)
+
+
+def _usage(value: Any) -> Usage:
+    counts = Usage.from_json(value)
+    for count in (counts.prompt, counts.output, counts.total, counts.cached):
+        int(_number(count))
+    return _shared(counts)
 
 
 # A driver keeps the results of 100,000 trials, most of which say the same of most things: equal values are one object.
