@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
@@ -122,23 +123,60 @@ async def test_a_process_uses_one_cluster(nodes: Nodes, on_nodes: Make, asked: A
     assert nodes.ray.is_initialized()
 
 
-@pytest.fixture
-def without_sandbox(nodes: Nodes) -> Iterator[str]:
-    """A node on which nothing isolates scripts: it joins from a process that may make no namespaces and no rules."""
-    folder = tempfile.mkdtemp(prefix="bare-", dir="/tmp")
-    line = [sys.executable, str(DEGRADED), "gvisor", str(Path(sys.executable).with_name("ray")), "start", "--block"]
-    line += ["--address", nodes.address, "--node-ip-address", LOOPBACK, "--num-cpus", "1"]
-    line += ["--resources", '{"bare": 1}', "--disable-usage-stats"]
+@contextlib.contextmanager
+def joined_node(nodes: Nodes, resource: str, *before: str, address: str = LOOPBACK, **env: str) -> Iterator[str]:
+    """A node that is started by a command of its own, behind ``before``; its custom resource, which names it."""
+    folder = tempfile.mkdtemp(prefix=f"{resource}-", dir="/tmp")
+    line = [sys.executable, *before, str(Path(sys.executable).with_name("ray")), "start", "--block"]
+    line += ["--address", nodes.address, "--node-ip-address", address, "--num-cpus", "1"]
+    line += ["--resources", f'{{"{resource}": 1}}', "--disable-usage-stats"]
     with subprocess.Popen(
         line,
-        env={**os.environ, "TMPDIR": folder},
+        env={**os.environ, "TMPDIR": folder, **env},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:
-        yield "bare"
+        yield resource
         process.terminate()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def without_sandbox(nodes: Nodes) -> Iterator[str]:
+    """A node on which nothing isolates scripts: it joins from a process that may make no namespaces and no rules."""
+    with joined_node(nodes, "bare", str(DEGRADED), "gvisor") as resource:
+        yield resource
+
+
+@pytest.fixture
+def without_package(nodes: Nodes, tmp_path: Path) -> Iterator[str]:
+    """A node on which this package is not installed."""
+    (tmp_path / "adk_skills_agent").mkdir()
+    (tmp_path / "adk_skills_agent" / "__init__.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'adk_skills_agent'\", name='adk_skills_agent')\n"
+    )
+    with joined_node(nodes, "other", address="127.0.0.3", PYTHONPATH=str(tmp_path)) as resource:
+        yield resource
+
+
+@pytest.mark.slow
+async def test_a_node_without_this_package_is_named_and_holds_up_no_other(
+    nodes: Nodes, on_nodes: Make, asked: Asked, without_package: str
+) -> None:
+    """Three workers that landed there in a row, before the first one elsewhere was ready, failed the whole cluster."""
+    async with asyncio.timeout(60):
+        while without_package not in nodes.ray.cluster_resources():
+            await asyncio.sleep(0.2)
+    sandbox = on_nodes(min_workers=6, max_workers=6)
+    assert (await sandbox.run(asked("print(1)"))).stdout == b"1\n"
+    async with asyncio.timeout(60):
+        while len((await sandbox.describe()).workers) < 6:
+            await asyncio.sleep(0.2)
+    alone = on_nodes(resources={without_package: 0.1}, start_seconds=20.0)
+    with pytest.raises(SandboxUnavailable) as caught:
+        await alone.run(asked("pass"))
+    assert any("is not used: it has no adk-skills-runtime" in one for one in caught.value.reasons)
 
 
 @pytest.mark.slow

@@ -68,10 +68,20 @@ def sentence_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
 
 
+def lacks_package(error: Exception) -> bool:
+    """Whether a worker did not start because its node does not have this package, or has another version of it."""
+    return re.search(r"No module named '?adk_skills_agent\b", str(error)) is not None
+
+
+def address_of(error: Exception) -> str:
+    """The address of the node that an error of Ray's came from; empty when it does not say."""
+    found = re.search(r"\bip=([0-9a-fA-F.:]+)", str(error))
+    return found[1] if found is not None else ""
+
+
 def why_no_worker(error: Exception, node: str = "it") -> str:
     """Why a worker did not start, as a clause about ``node``."""
-    found = re.search(r"No module named 'adk_skills_agent\b", str(error))
-    if found is not None:
+    if lacks_package(error):
         return f"{node} has no adk-skills-runtime {package_version()}: install the same version there as here"
     return f"a worker did not start ({sentence_of(error)})"
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from adk_skills_agent.errors import ConfigError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import IsolationReport
-from adk_skills_agent.sandbox.ray.cluster import connection, sentence_of, why_no_worker
+from adk_skills_agent.sandbox.ray.cluster import address_of, connection, lacks_package, sentence_of, why_no_worker
 from adk_skills_agent.sandbox.ray.wire import WorkerAnswer, package_version, python_version
 from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore
 
@@ -307,6 +307,12 @@ class WorkerPool:
             answer: WorkerAnswer = self.ray.get(one.hello, timeout=self._options.start_seconds)
         except Exception as error:  # noqa: BLE001  # of Ray's, or what the node's own version makes of it
             self._kill(one.actor)
+            if lacks_package(error):  # there any worker would fare the same
+                for entry in self.ray.nodes():
+                    if entry["Alive"] and entry["NodeManagerAddress"] == address_of(error):
+                        name = f"{entry['NodeManagerHostname']}/{entry['NodeID'][:6]}"
+                        self._do_not_use(name, entry["NodeID"], why_no_worker(error))
+                        return
             self._failed(why_no_worker(error, "a node of it"))
             return
         problem = answer.problem
@@ -317,12 +323,7 @@ class WorkerPool:
             )
         if problem:
             self._kill(one.actor)
-            name = f"{answer.host}/{answer.node_id[:6]}"
-            self._unusable.add(answer.node_id)
-            self.notes[name] = f"Node {name} is not used: {problem}."
-            logger.warning("%s", self.notes[name])
-            if not self._has_more_nodes():
-                self._failed("no node of it can run scripts", at_once=True)
+            self._do_not_use(f"{answer.host}/{answer.node_id[:6]}", answer.node_id, problem)
             return
         self._failures = 0
         with self._lock:
@@ -330,6 +331,16 @@ class WorkerPool:
         self._resize()
         if not self._first.done():
             self._first.set_result(None)
+
+    def _do_not_use(self, name: str, node: str, problem: str) -> None:
+        """Start no workers on a node any more, and say why."""
+        known = node in self._unusable
+        self._unusable.add(node)
+        self.notes[name] = f"Node {name} is not used: {problem}."
+        if not known:
+            logger.warning("%s", self.notes[name])
+        if not self._has_more_nodes():
+            self._failed("no node of it can run scripts", at_once=True)
 
     def _has_more_nodes(self) -> bool:
         return any(
