@@ -8,6 +8,7 @@ import dataclasses
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -364,3 +365,33 @@ async def test_an_agent_that_is_killed_takes_its_worker_and_its_scripts_along(
     async with asyncio.timeout(60):
         while nodes.left():  # by the next agent of the same user there, if its worker could not
             await asyncio.sleep(0.1)
+
+
+SERVER = """\
+import asyncio, os, signal, sys
+from adk_skills_agent.sandbox import ExecutionRequest, RaySandbox
+
+async def main():
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+    sandbox = RaySandbox(sys.argv[1], cpus=0.1)
+    answer = ExecutionRequest((sys.executable, "-c", "print(42)"))
+    await sandbox.run(answer)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await told.wait()
+    await asyncio.sleep(4)
+    print((await sandbox.run(answer)).stdout)
+    await sandbox.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_server_that_is_asked_to_end_goes_on_with_what_it_has(nodes: Nodes) -> None:
+    """Ray's handler of SIGTERM aborted the process three seconds later."""
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, "-W", "ignore", "-c", SERVER, nodes.address, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, errors = await asyncio.wait_for(server.communicate(), 120)
+    assert (server.returncode, out) == (0, b"b'42\\n'\n"), errors[-500:]
+    assert b"SIGTERM received" not in errors

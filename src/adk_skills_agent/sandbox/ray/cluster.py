@@ -10,8 +10,10 @@ import importlib
 import logging
 import os
 import re
+import signal
 import socket
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError
@@ -20,6 +22,8 @@ from adk_skills_agent.sandbox.ray.wire import package_version
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _ANSWER_SECONDS = 10.0
+_ACTION_BYTES = 512
+"""More than what a system keeps of a signal's handler; the kernel's form of it differs from system to system."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
 """How often Ray tries to join. Each try waits 40 s for who listens and says nothing, and its own number is 20."""
@@ -50,7 +54,8 @@ def join(ray: Any, address: str, **options: Any) -> None:
     own = _TRIES_VARIABLE not in os.environ
     try:
         os.environ.setdefault(_TRIES_VARIABLE, "1")
-        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **options)
+        with _own_sigterm():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         with contextlib.suppress(Exception):
             ray.shutdown()  # half of a connection would be taken for one
@@ -60,6 +65,25 @@ def join(ray: Any, address: str, **options: Any) -> None:
     finally:
         if own:
             os.environ.pop(_TRIES_VARIABLE, None)
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep what SIGTERM does in this process. Works in any thread, which Python's own functions do not.
+
+    Ray's handler prints a trace of the process, passes the signal on, and aborts the process three seconds later: a
+    server could not answer the requests that it has.
+    """
+    import ctypes
+
+    library = ctypes.CDLL(None)
+    action = ctypes.create_string_buffer(_ACTION_BYTES)
+    known = library.sigaction(signal.SIGTERM, None, action) == 0
+    try:
+        yield
+    finally:
+        if known:
+            library.sigaction(signal.SIGTERM, action, None)
 
 
 def sentence_of(error: BaseException) -> str:
