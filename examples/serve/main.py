@@ -10,6 +10,7 @@ goes on for ``DRAIN_SECONDS`` so that the platform sends nothing new, and ends w
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import signal
@@ -28,16 +29,25 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from adk_skills_agent import ExecutionRequest, local_sandbox
+from adk_skills_agent import ExecutionRequest, SkillsError
+
+
+def _number(name: str, default: float) -> float:
+    text = os.environ.get(name, "")
+    try:
+        return float(text or default)
+    except ValueError:
+        sys.exit(f"serve: {name} must be a number, not {text!r}")
+
 
 HERE = Path(__file__).parent
 AGENTS = HERE / "agents"
-PORT = int(os.environ.get("PORT", "8080"))
+PORT = int(_number("PORT", 8080))
 SESSIONS = os.environ.get("SESSION_DB", "sqlite:///./sessions.db")
 ARTIFACTS = os.environ.get("ARTIFACTS", "memory://")
-DRAIN_SECONDS = float(os.environ.get("DRAIN_SECONDS", "10"))
-END_SECONDS = int(os.environ.get("END_SECONDS", "45"))
-READY_SECONDS = 5.0
+DRAIN_SECONDS = _number("DRAIN_SECONDS", 10)
+END_SECONDS = int(_number("END_SECONDS", 45))
+READY_SECONDS = _number("READY_SECONDS", 5)
 """How long a good answer of /readyz is taken for the next one: probes must not cost more than requests."""
 
 logger = logging.getLogger("serve")
@@ -69,16 +79,16 @@ class Readiness:
             return ""
 
     async def _sandbox(self) -> None:
-        from desk.agent import policy
+        from desk.agent import policy, sandbox
 
-        request = ExecutionRequest((sys.executable, "-c", "print(6 * 7)"), policy)
-        result = await local_sandbox().run(request)
+        result = await sandbox.run(ExecutionRequest(("python3", "-c", "print(6 * 7)"), policy))
         if result.stdout.strip() != b"42":
             raise RuntimeError(f"a script printed {result.stdout[:80]!r} and ended with {result.exit_code}")
 
     async def _store(self) -> None:
         from desk.agent import store
 
+        await asyncio.to_thread(store.ready)  # once: can be written to, and keeps two replicas apart
         await asyncio.to_thread(store.objects.names, "check")
 
     async def _db(self) -> None:
@@ -97,13 +107,18 @@ class Readiness:
 def make_app(readiness: Readiness) -> FastAPI:
     metrics.set_meter_provider(MeterProvider([PrometheusMetricReader()]))
     sys.path.insert(0, str(AGENTS))
+    try:
+        importlib.import_module("desk.agent")  # a setting that cannot be used ends the replica here, not each request
+    except (SkillsError, ValueError) as error:
+        sys.exit(f"serve: {error}")
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
-        from desk.agent import skills
+        from desk.agent import sandbox, skills
 
         await skills.close()  # ends what still runs, and removes the local copies of the sessions' files
+        await sandbox.close()
 
     app = get_fast_api_app(
         agents_dir=str(AGENTS),

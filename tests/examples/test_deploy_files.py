@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY, SERVE = ROOT / "deploy", ROOT / "examples" / "serve"
 READ = set(
     re.findall(
-        r'environ(?:\.get\(|\[)"(\w+)"',
+        r'(?:environ(?:\.get\(|\[)|_number\()"(\w+)"',
         (SERVE / "main.py").read_text() + (SERVE / "agents" / "desk" / "agent.py").read_text(),
     )
 ) | {"WORKSPACE_KEY", "GOOGLE_API_KEY", "ADK_SKILLS_WORKSPACE_STORE", "ADK_SKILLS_WORKSPACE_KEY"}
@@ -98,6 +98,12 @@ def test_the_image_has_what_it_copies() -> None:
         assert (SERVE / copied).exists()
     listed = next(documents("gke/kustomization.yaml"))["resources"]
     assert {f"gke/{name}" for name in listed} == set(GKE)
+
+
+def test_a_cluster_that_had_nothing_to_do_still_has_nodes_for_an_evaluation() -> None:
+    """It shrank to none after two minutes, and `eval --cluster` starts no nodes."""
+    cluster = next(one for one in documents("kuberay/raycluster.yaml") if one["kind"] == "RayCluster")
+    assert all(group["minReplicas"] > 0 for group in cluster["spec"]["workerGroupSpecs"])
 
 
 @pytest.mark.slow

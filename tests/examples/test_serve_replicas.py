@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from replicas import Talk, in_threads, model, replicas
+from replicas import SERVE, Talk, in_threads, model, replicas
 
 pytest.importorskip("opentelemetry.exporter.prometheus")
 
@@ -84,7 +86,19 @@ def test_replicas_answer_probes_share_conversations_and_drain(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_replica_without_its_sandbox_is_not_ready(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lacking", "setting"),
+    [
+        # Stronger than any level of a local sandbox.
+        ("sandbox", {"MIN_ISOLATION": "container", "ADK_SKILLS_SANDBOX": "local"}),
+        # Scripts would run in a cluster that does not answer; this machine's own sandbox says nothing of that.
+        ("sandbox", {"MIN_ISOLATION": "landlock", "ADK_SKILLS_SANDBOX": "ray", "RAY_ADDRESS": "127.0.0.1:1"}),
+        ("workspace store", {"WORKSPACE_STORE": "/proc/nobody-can-write-here", "MIN_ISOLATION": "process"}),
+    ],
+)
+def test_a_replica_without_what_it_works_with_is_not_ready(
+    tmp_path: Path, lacking: str, setting: dict[str, str]
+) -> None:
     from replicas import Replica
 
     with model() as server:
@@ -92,7 +106,7 @@ def test_a_replica_without_its_sandbox_is_not_ready(tmp_path: Path) -> None:
             **server.environment(),
             "SESSION_DB": f"sqlite:///{tmp_path}/sessions.db",
             "WORKSPACE_STORE": str(tmp_path / "store"),
-            "MIN_ISOLATION": "container",  # stronger than any level of a local sandbox
+            **setting,
         }
         replica = Replica(environment, tmp_path / "log")
         replica.start()
@@ -105,10 +119,28 @@ def test_a_replica_without_its_sandbox_is_not_ready(tmp_path: Path) -> None:
                 except httpx.HTTPError:
                     time.sleep(0.2)
             assert answered.status_code == 503
-            assert answered.json()["problem"].startswith("sandbox: ")
+            assert answered.json()["problem"].startswith(f"{lacking}: ")
             assert httpx.get(f"{replica.url}/healthz").status_code == 200
         finally:
             replica.kill()
+
+
+@pytest.mark.slow
+def test_a_setting_that_cannot_be_used_ends_a_replica_with_a_sentence(tmp_path: Path) -> None:
+    """It ran on, and the reason was in a traceback of each probe."""
+    for name, value, said in (
+        ("DRAIN_SECONDS", "soon", "serve: DRAIN_SECONDS must be a number, not 'soon'"),
+        ("MIN_ISOLATION", "much", "serve: policy: min_isolation must be one of"),
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-W", "ignore", str(SERVE / "main.py")],
+            env={**os.environ, "WORKSPACE_STORE": str(tmp_path / "store"), name: value},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (ended.returncode, ended.stderr.startswith(said)) == (1, True), ended.stderr
 
 
 def kill_one_in_the_middle(folder: Path, conversations: int, rounds: int, at_once: int, **settings: str) -> None:

@@ -468,7 +468,7 @@ class Cluster:
         await asyncio.gather(*(self._begin(node) for node in found if node.slots))
         self.nodes = [node for node in found if node.actor is not None]
         if not self.nodes:
-            raise ConfigError(f"No node of the cluster can run trials. {' '.join(self.notes) or 'It has no node.'}")
+            raise ConfigError(f"No node of the cluster can run trials. {' '.join(self.notes) or _NO_NODE}")
 
     async def _see_what_is_free(self, nodes: Sequence[Node]) -> None:
         """Note how many trials each node has room for beside what others run there; wait a little for full ones."""
@@ -595,6 +595,7 @@ class Cluster:
             self._ray.kill(self._pace)
 
 
+_NO_NODE = "It has no node with a CPU, and a run starts none: add one with `ray start --address HOST:PORT`."
 _TAKEN = "other work takes what it has. `ray status` shows what is free; wait for it, or let a trial take less."
 
 

@@ -9,6 +9,7 @@ from google.adk.agents import LlmAgent
 from google.adk.apps import App
 
 from adk_skills_agent import SandboxPolicy, Secret, SkillToolset, UnfinishedCallsPlugin, WorkspaceStore
+from adk_skills_agent.sandbox import sandbox_of
 
 _KEY = "WORKSPACE_KEY"
 
@@ -21,7 +22,10 @@ store = WorkspaceStore(
     key=Secret.from_env(_KEY) if os.environ.get(_KEY) else None,
     lease_seconds=float(os.environ.get("LEASE_SECONDS", "15")),
 )
-skills = SkillToolset.from_dirs([Path(__file__).parent / "skills"], policy=policy, workspace_store=store)
+sandbox = sandbox_of(None)  # this machine's, or what ADK_SKILLS_SANDBOX says; /readyz asks the same one
+skills = SkillToolset.from_dirs(
+    [Path(__file__).parent / "skills"], sandbox=sandbox, policy=policy, workspace_store=store
+)
 root_agent = LlmAgent(
     name="desk",
     model=os.environ.get("MODEL", "gemini-2.5-flash"),
