@@ -18,7 +18,7 @@ import adk_skills_agent
 from adk_skills_agent.errors import ConfigError, SandboxUnavailable
 from adk_skills_agent.sandbox.contract import ExecutionRequest
 from adk_skills_agent.sandbox.ray import pool as ray_pool
-from adk_skills_agent.sandbox.ray.cluster import why_no_worker
+from adk_skills_agent.sandbox.ray.cluster import join, why_no_worker
 from adk_skills_agent.sandbox.ray.sandbox import RaySandbox
 from adk_skills_agent.sandbox.ray.wire import pack, unpack
 from adk_skills_agent.sandbox.secrets import Secret
@@ -140,6 +140,33 @@ def joined_node(nodes: Nodes, resource: str, *before: str, address: str = LOOPBA
         yield resource
         process.terminate()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.slow
+async def test_a_machine_that_is_no_node_of_the_cluster_is_told_how_to_become_one(nodes: Nodes) -> None:
+    """Ray aborted the whole process there, an agent's server with it."""
+    hide = f'mount -t tmpfs none {nodes.temporary} && exec "$@"'  # with the sockets of its nodes
+    elsewhere = ["unshare", "--map-root-user", "--mount", "sh", "-c", hide, "-"]
+    if subprocess.run([*elsewhere, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs a mount of its own")
+    code = (
+        "import asyncio, sys\nfrom adk_skills_agent.sandbox import ExecutionRequest, RaySandbox\n"
+        "async def main():\n"
+        "    try: await RaySandbox(sys.argv[1]).run(ExecutionRequest(('true',)))\n"
+        "    except Exception as error: print(type(error).__name__, error)\n"
+        "asyncio.run(main())"
+    )
+    line = [*elsewhere, sys.executable, "-W", "ignore", "-c", code, nodes.address]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    said = f"SandboxUnavailable The cluster '{nodes.address}' cannot be joined: this machine is none of its nodes. "
+    assert done.stdout.startswith(said), done.stderr[-500:]
+    assert f"`ray start --address {nodes.address} --num-cpus 0`" in done.stdout
+
+
+def test_an_address_of_rays_client_is_refused() -> None:
+    ray = pytest.importorskip("ray")
+    with pytest.raises(ConfigError, match=r"an address of Ray's client, which is not used: make this machine a node"):
+        join(ray, "ray://127.0.0.1:10001")
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from adk_skills_agent.sandbox.threads import OnePerProcess
 _ANSWER_SECONDS = 10.0
 _ACTION_BYTES = 512
 """More than what a system keeps of a signal's handler; the kernel's form of it differs from system to system."""
+_ALIVE = 0
+"""Of ``GcsNodeInfo.state``."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
 """How often Ray tries to join. Each try waits 40 s for who listens and says nothing, and its own number is 20."""
@@ -42,18 +44,26 @@ def join(ray: Any, address: str, **options: Any) -> None:
 
     Args:
         ray: The module.
-        address: What ``ray.init`` takes: ``HOST:PORT`` on a node of the cluster, ``ray://HOST:PORT`` from outside,
-            ``auto`` for the one of ``RAY_ADDRESS`` or of this machine.
+        address: ``HOST:PORT``, or ``auto`` for the one of ``RAY_ADDRESS`` or of this machine.
         options: More of ``ray.init``'s.
 
     Raises:
-        ConfigError: Nobody answers, or it has another version of Ray or Python.
+        ConfigError: Nobody answers, it has another version of Ray or Python, this machine is none of its nodes, or the
+            address is one of Ray's client.
     """
+    if address.startswith("ray://"):
+        raise ConfigError(
+            f"{address!r} is an address of Ray's client, which is not used: make this machine a node that runs "
+            "nothing, with `ray start --address HOST:PORT --num-cpus 0`, and use HOST:PORT."
+        )
     logging.getLogger("ray").setLevel(logging.ERROR)
-    _check_answers(address)
+    host_and_port = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    answers = _check_answers(host_and_port)
     own = _TRIES_VARIABLE not in os.environ
     try:
         os.environ.setdefault(_TRIES_VARIABLE, "1")
+        if answers:
+            _check_is_node(host_and_port)
         with _own_sigterm():
             ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, **options)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
@@ -110,11 +120,34 @@ def why_no_worker(error: Exception, node: str = "it") -> str:
     return f"a worker did not start ({sentence_of(error)})"
 
 
-def _check_answers(address: str) -> None:
-    """Ask early whether anybody listens: Ray itself waits for minutes."""
-    found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
+def _check_is_node(address: str) -> None:
+    """Ray aborts the whole process where it finds no node of the cluster on this machine; a server with it.
+
+    Raises ``ConfigError``, or what Ray raises when it cannot ask.
+    """
+    # Ray's public functions need the connection that this is asked for.
+    nodes = importlib.import_module("ray._raylet").GcsClient(address=address).get_all_node_info(timeout=_ANSWER_SECONDS)
+    if not any(node.state == _ALIVE and _listens(node.raylet_socket_name) for node in nodes.values()):
+        raise ConfigError(
+            f"The cluster {address!r} cannot be joined: this machine is none of its nodes. Make it one that runs "
+            f"nothing, with `ray start --address {address} --num-cpus 0`, and try again."
+        )
+
+
+def _listens(path: str) -> bool:
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as asking:
+        try:
+            asking.connect(path)
+        except OSError:
+            return False
+        return True
+
+
+def _check_answers(address: str) -> bool:
+    """Ask early whether anybody listens: Ray itself waits for minutes. False where only Ray knows the address."""
+    found = re.fullmatch(r"\[?([^\[\]/]+?)\]?:(\d{1,5})", address)
     if found is None:
-        return  # such as auto: Ray knows where
+        return False
     try:
         socket.create_connection((found[1], int(found[2])), timeout=_ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
@@ -122,6 +155,7 @@ def _check_answers(address: str) -> None:
             f"The cluster {address!r} cannot be joined: {getattr(error, 'strerror', None) or error}. "
             "Check the address; `ray status` shows it."
         ) from error
+    return True
 
 
 class Connection:
@@ -138,15 +172,10 @@ class Connection:
         A connection that the program has made itself (``ray.init``) is used as it is, and never ended.
 
         Raises:
-            ConfigError: See :func:`join`; or this process uses another cluster already, or the address is a client's.
+            ConfigError: See :func:`join`; or this process uses another cluster already.
         """
         with self._lock:
             ray = load_ray("sandbox='ray'")
-            if address.startswith("ray://"):
-                raise ConfigError(
-                    f"sandbox='ray' does not go through Ray's client ({address}): make this machine a node that runs "
-                    "nothing, with `ray start --address HOST:PORT --num-cpus 0`, and use HOST:PORT."
-                )
             if not ray.is_initialized():
                 join(ray, address)
                 self._address, self._users = address, 0
