@@ -15,11 +15,12 @@ from adk_skills_agent.errors import ConfigError, StorageDamaged, StorageError
 from adk_skills_agent.storage import ObjectStore, Sealer, open_objects
 
 
-@pytest.fixture(params=["folder", "file-url", "memory"])
+@pytest.fixture(params=["folder", "file-url", "local-url", "memory"])
 def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     place = {
         "folder": str(tmp_path / "store"),
         "file-url": f"file://{tmp_path}/store",
+        "local-url": f"local://{tmp_path}/store",
         "memory": f"memory://{tmp_path.name}/store",
     }[request.param]
     yield open_objects(place)
@@ -42,6 +43,13 @@ def test_what_is_written_is_read_listed_and_removed(objects: ObjectStore) -> Non
     objects.delete(["a/b/c", "a/b/d", "a/b/never"])
     assert objects.read("a/b/c") is None
     assert objects.names("a/b") == {}
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1:1/x", "zip:///", "nothing://x"])
+def test_a_store_that_cannot_even_be_opened_is_a_sentence(url: str) -> None:
+    """Some file systems connect, or open a file, as soon as they are made: that was a traceback."""
+    with pytest.raises(ConfigError, match=rf"The store {url} cannot be used: "):
+        open_objects(url)
 
 
 def test_of_many_who_create_one_does(objects: ObjectStore) -> None:

@@ -65,11 +65,12 @@ def ls_command(url: str, key_env: str, as_json: bool) -> None:
     """
     from adk_skills_agent.scripts.workspace_store import stored_session
 
-    sessions = [stored_session(log) for log in _store(url, key_env).logs()]
+    store = _store(url, key_env)
+    sessions = [stored_session(log) for log in store.logs()]
     if as_json:
         print_json([session.to_dict() for session in sessions])
     elif not sessions:
-        print("The store has no sessions.")
+        print(f"The store {safe(store.objects.shown)} has no sessions.")
     else:
         headings = ("SESSION", "APP", "USER", "ID", "FILES", "BYTES", "STORED", "USED", "SERVER")
         print_table(headings, [_row(session) for session in sessions])

@@ -367,7 +367,10 @@ class SessionLog:
         if self.store.sealer is not None:
             return self.store.sealer.open(name, data)
         if is_sealed(data):
-            raise StorageError(f"{self._objects.shown} is encrypted. Give its key: WorkspaceStore(url, key=...).")
+            raise StorageError(
+                f"{self._objects.shown} is encrypted. Give its key: WorkspaceStore(url, key=...), or the variable "
+                "ADK_SKILLS_WORKSPACE_KEY of adk-skills workspaces."
+            )
         return data
 
 

@@ -134,18 +134,24 @@ def within(data: bytes, most: int, name: str, shown: str) -> bytes:
 def open_objects(url: str | os.PathLike[str], **options: Any) -> ObjectStore:
     """The store at a URL.
 
-    ``url`` is a folder of this machine or of a network file system, ``file://``, ``memory://``, or any URL of fsspec
-    (``s3://bucket/prefix``, ``gs://bucket/prefix``, ``abfs://...``); ``options`` are for its file system: credentials,
-    endpoints. Raises ``ConfigError`` when there is no such kind of store, or what it needs is not installed.
+    ``url`` is a folder of this machine or of a network file system (``file://`` and ``local://``, too), ``memory://``,
+    or any URL of fsspec (``s3://bucket/prefix``, ``gs://bucket/prefix``, ``abfs://...``); ``options`` are for its file
+    system: credentials, endpoints. Raises ``ConfigError`` when there is no such kind of store, or what it needs is not
+    installed.
     """
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
         raise ConfigError(f"A store is a folder or a URL such as s3://bucket/prefix, not {url!r}.")
     if "://" not in text:
         return FolderObjects(Path(text))
-    if text.startswith("file://"):
-        return FolderObjects(Path(text.removeprefix("file://")))
+    kind, _, rest = text.partition("://")
+    if kind in _FOLDERS:
+        return FolderObjects(Path(rest))
     return FsspecObjects(text, **options)
+
+
+_FOLDERS = frozenset({"file", "local"})
+"""What fsspec calls this machine's folders; its own class for them makes no folder and no conditional write."""
 
 
 class FolderObjects(ObjectStore):
@@ -311,7 +317,7 @@ class FsspecObjects(ObjectStore):
         try:
             # What another server wrote a moment ago must be seen: no listing is remembered.
             self._fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **options)
-        except (ImportError, ValueError, TypeError) as error:
+        except Exception as error:  # each file system has its own; some connect, or open a file, at once
             kind = url.partition("://")[0]
             raise ConfigError(f"The store {self.shown} cannot be used: {kind}:// {error}") from error
         self._root = root.rstrip("/")

@@ -72,7 +72,10 @@ class Sealer:
         which, nonce, sealed = rest[:_ID_BYTES], rest[_ID_BYTES:][:_NONCE_BYTES], rest[_ID_BYTES + _NONCE_BYTES :]
         cipher = self._ciphers.get(which)
         if cipher is None:
-            raise StorageError(f"{name} in the store was encrypted with another key. Add the earlier key to key=[...].")
+            raise StorageError(
+                f"{name} in the store was encrypted with another key. Add the earlier key to key=[...], or to the "
+                "variable ADK_SKILLS_WORKSPACE_KEY behind a comma."
+            )
         try:
             return cipher.decrypt(nonce, sealed, which + name.encode())
         except InvalidTag:
