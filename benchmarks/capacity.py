@@ -125,11 +125,13 @@ def what_a_day_needs(found: list[Measured], price: float) -> list[str]:
             if not most:
                 lines.append(f"| {one.kind} | {small} | | | | no machine keeps the wait | | | |")
                 continue
-            machines = -(-BILLION / DAY * PEAK // most)
+            peak = BILLION / DAY * PEAK
+            machines = -(-peak // most)
+            used = at_most.used * peak / (machines * most)  # whole machines: each has less than the most it could do
             large = machines * MACHINE_CORES * 24 * price / (BILLION / MILLION)
             lines.append(
                 f"| {one.kind} | {small} | {waits.used:.0%} | {waits.p99 * 1000:.0f} ms | {small * 24 * price:,.2f} | "
-                f"{machines:,.0f} | {at_most.used:.0%} | {large:,.2f} | {large / PEAK:,.2f} |"
+                f"{machines:,.0f} | {used:.0%} | {large:,.2f} | {large / PEAK:,.2f} |"
             )
     return lines
 

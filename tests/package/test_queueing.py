@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("simpy")
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from queueing import cores_for, rate_of, simulate
+import capacity
+from queueing import Waits, cores_for, rate_of, simulate
 
 
 def erlang_wait(rate: float, cores: int) -> float:
@@ -49,3 +50,16 @@ def test_a_rate_keeps_the_wait_and_a_higher_one_does_not() -> None:
     rate, found = rate_of(4, [0.1], 0.05)
     assert found.p99 <= 0.05
     assert simulate(min(39.0, rate * 1.1), [0.1], 4).p99 > 0.05
+
+
+def test_whole_machines_are_used_as_much_as_their_number_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page said how much one machine is used at most, 98%, beside one machine more than needed."""
+    monkeypatch.setattr(capacity, "OWN_WORK", (0.0,))
+    monkeypatch.setattr(capacity, "rate_of", lambda *_: (2_900.0, Waits(0.0, 0.0, 0.0, 0.98)))
+    monkeypatch.setattr(capacity, "cores_for", lambda *_: (1, Waits(0.0, 0.0, 0.0, 0.4)))
+    one = capacity.Measured("cold", "namespaces", 100.0, 10.8, 3.0, [10.8], 1, 0.0, 0.0)
+    machines, used = capacity.what_a_day_needs([one], 0.04)[-1].split(" | ")[5:7]
+    assert (machines, used) == ("12", "98%")
+    monkeypatch.setattr(capacity, "rate_of", lambda *_: (2_800.0, Waits(0.0, 0.0, 0.0, 0.98)))
+    machines, used = capacity.what_a_day_needs([one], 0.04)[-1].split(" | ")[5:7]
+    assert (machines, used) == ("13", "93%")
