@@ -634,11 +634,11 @@ def joined(address: str, needs: Needs) -> Iterator[Any]:
     if _is_local(address):  # its servers listen on every interface, so nobody may use them without this run's token
         own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), **_AS_IMPORTANT}
     had = {name: os.environ.get(name) for name in own}
-    os.environ.update(own)
-    ray = load_ray("--cluster")
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     with contextlib.ExitStack() as stack:
         stack.callback(_restore, had)
+        os.environ.update(own)
+        ray = load_ray("--cluster")
         try:
             _join(ray, address, stack, needs)
         except SystemExit as error:

@@ -183,8 +183,10 @@ async def test_the_files_of_a_node_that_is_killed_are_removed_by_the_next_agent(
 
 def test_without_ray_a_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
+    before = dict(os.environ)
     with pytest.raises(ConfigError, match="--cluster needs Ray"), joined("local", Needs()):
         pass
+    assert dict(os.environ) == before  # a token for nobody would be asked of the next cluster of this process
 
 
 @needs_ray
