@@ -175,6 +175,8 @@ def test_a_conversation_scenario_runs_with_a_model_that_plays_the_user(project: 
         (["skills/reporter", "--model", "scripted:gone.yaml"], "", "gone.yaml"),
         (["skills/reporter", "--model", "nowhere:thing"], "", "Write module:attribute."),
         (["skills/reporter", "--model", "module:x", "--budget-usd", "1"], "", "the price of module:x is not known"),
+        (["skills/reporter", "--trial-cpus", "1"], "", "--trial-cpus says what a trial takes of a cluster's node. Add"),
+        (["skills/reporter", "--trial-label", "gpu"], "", "--trial-label says what a trial takes"),
         (["skills/reporter", "--price", "cheap"], "", "'cheap' is not a price"),
     ],
 )  # fmt: skip

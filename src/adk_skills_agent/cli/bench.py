@@ -172,7 +172,7 @@ def skillsbench(
         agent_network=agent_network == "on",
         verifier_network=verifier_network == "on",
         cluster=cluster,
-        needs=needs_of(trial_cpus, trial_memory, trial_gpus, labels) if cluster is not None else None,
+        needs=needs_of(cluster, trial_cpus, trial_memory, trial_gpus, labels),
         **others,
     )
     raise click.exceptions.Exit(run(options))

@@ -212,6 +212,7 @@ def command(
             print(f"adk-skills: {safe(problem)}", file=sys.stderr)
         raise click.exceptions.Exit(2) from None
     print_diagnostics([*prepared.skipped, *prepared.notes], all_of_them=True)
+    needs = needs_of(cluster, trial_cpus, trial_memory, trial_gpus, labels)
     if not prepared.trials:
         raise ConfigError(f"There is nothing to run{f' that fits --filter {pattern}' if pattern else ''}.")
     pairs = plan_pairs(prepared.trials) if blind else []
@@ -227,9 +228,7 @@ def command(
     from adk_skills_agent.evals.pace import Limits
     from adk_skills_agent.evals.run.settings import ModelNames
 
-    elsewhere = None
-    if cluster is not None:
-        elsewhere = Elsewhere(cluster, needs_of(trial_cpus, trial_memory, trial_gpus, labels), request)
+    elsewhere = Elsewhere(cluster, needs, request) if cluster is not None and needs is not None else None
     try:
         code = run_eval(
             prepared,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from adk_skills_agent.cli.output import safe
 from adk_skills_agent.errors import ConfigError, FormatError, SkillNotFound, SkillsError, nearest
@@ -60,12 +61,19 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def needs_of(cpus: float, memory: int, gpus: float, labels: Sequence[str]) -> Needs:
-    """What a trial takes of a node, as the options say it.
+def needs_of(cluster: str | None, cpus: float, memory: int, gpus: float, labels: Sequence[str]) -> Needs | None:
+    """What a trial takes of a node of a cluster, as the options say it; None without one.
 
     Raises:
-        ConfigError: A label is none.
+        ConfigError: A label is none, or an option means nothing without a cluster.
     """
+    if cluster is None:
+        source = click.get_current_context().get_parameter_source
+        for name in ("trial_cpus", "trial_memory", "trial_gpus", "labels"):
+            if source(name) is ParameterSource.COMMANDLINE:
+                option = "--trial-label" if name == "labels" else f"--{name.replace('_', '-')}"
+                raise ConfigError(f"{option} says what a trial takes of a cluster's node. Add --cluster.")
+        return None
     from adk_skills_agent.evals.cluster import Needs
 
     if odd := {"CPU", "GPU", "memory", "object_store_memory"} & set(labels):

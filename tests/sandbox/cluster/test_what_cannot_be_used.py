@@ -163,6 +163,13 @@ async def test_a_machine_that_is_no_node_of_the_cluster_is_told_how_to_become_on
     assert f"`ray start --address {nodes.address} --num-cpus 0`" in done.stdout
 
 
+@pytest.mark.parametrize("address", ["", "head", "http://127.0.0.1:8265", "127.0.0.1:6379,x"])
+def test_what_is_no_address_is_told_what_one_is(address: str) -> None:
+    ray = pytest.importorskip("ray")
+    with pytest.raises(ConfigError, match=r"is no address of a Ray cluster\. Write HOST:PORT, or auto"):
+        join(ray, address)
+
+
 def test_an_address_of_rays_client_is_refused() -> None:
     ray = pytest.importorskip("ray")
     with pytest.raises(ConfigError, match=r"an address of Ray's client, which is not used: make this machine a node"):

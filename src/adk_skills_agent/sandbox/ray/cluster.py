@@ -59,6 +59,8 @@ def join(ray: Any, address: str, **options: Any) -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
     host_and_port = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
     answers = _check_answers(host_and_port)
+    if not answers and address not in {"auto", "local"}:
+        raise ConfigError(f"{address!r} is no address of a Ray cluster. Write HOST:PORT, or auto for this machine's.")
     own = _TRIES_VARIABLE not in os.environ
     try:
         os.environ.setdefault(_TRIES_VARIABLE, "1")
