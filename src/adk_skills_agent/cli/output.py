@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from adk_skills_agent.cli.terminal import VisibleBytes, unprotected, visible
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format.models import Diagnostic, Severity
-from adk_skills_agent.platforms import write_whole
+from adk_skills_agent.platforms import make_folder_below, write_whole
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox import IsolationReport, OutputEvent, ResourceSample
@@ -275,9 +275,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
     for name, content in files.items():
         target = folder / name
         try:
-            if target.parent.resolve() != folder.resolve() / Path(name).parent:
-                raise OSError(0, f"a link leads out of {folder}")
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folder_below(folder, Path(name).parent)
             write_whole(target, content)
         except OSError as error:
             print(f"adk-skills: not written: {safe(str(target))}: {safe(error.strerror or '')}", file=sys.stderr)

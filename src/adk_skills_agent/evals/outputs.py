@@ -26,7 +26,7 @@ from adk_skills_agent.evals.run.result import NAME, TrialResult, result_of, trac
 from adk_skills_agent.evals.run.schedule import RunState
 from adk_skills_agent.evals.summary import CaseInArm, Summary, run_summary
 from adk_skills_agent.format.models import Diagnostic
-from adk_skills_agent.platforms import write_whole
+from adk_skills_agent.platforms import make_folder_below, write_whole
 
 BENCHMARK, JUNIT = "benchmark.json", "junit.xml"
 _PARTS_AT_ONCE = 10_000
@@ -269,8 +269,7 @@ def write_workspace(run: Path, folder: Path) -> int:
     for number, row in enumerate(read_rows(run / NAME), 1):
         trace = trace_of(row, f"{run / NAME}:{number}")
         place = folder / f"eval-{case_names[row['case']]}" / arm_names[row["arm"]] / f"run-{row['run']}"
-        outputs = place / "outputs"
-        outputs.mkdir(parents=True, exist_ok=True)
+        outputs = make_folder_below(folder, place.relative_to(folder) / "outputs")
         timing = {"total_tokens": row["usage"]["total"], "duration_ms": round(row["seconds"] * 1000)}
         _write(place / "timing.json", timing)
         _write(place / "grading.json", _grading(row))
@@ -286,8 +285,8 @@ def write_workspace(run: Path, folder: Path) -> int:
         case = compared.key[0]
         if compared.measured and case in case_names:
             numbers[case] += 1
-            path = folder / f"eval-{case_names[case]}" / f"comparison-{numbers[case]}.json"
-            _write(path, _comparison(compared, expectations))
+            place = make_folder_below(folder, f"eval-{case_names[case]}")
+            _write(place / f"comparison-{numbers[case]}.json", _comparison(compared, expectations))
     if (run / BENCHMARK).is_file():
         write_whole(folder / BENCHMARK, (run / BENCHMARK).read_bytes())
     return len(written)

@@ -18,6 +18,7 @@ from adk_skills_agent.evals.outputs import write_workspace
 from adk_skills_agent.evals.row_file import read_rows
 from adk_skills_agent.evals.run.agent import Agents
 from adk_skills_agent.evals.run.result import NAME, Ledger
+from adk_skills_agent.evals.skillsbench.trial import write_kept
 from adk_skills_agent.testing import Answer, GeminiServer, ModelRequest, Rule, RuleModel, say
 from evals.eval_folders import judge_model, make_skill
 from evals.run.running import LOADS_AND_REPORTS, a_plan, carry_out
@@ -143,3 +144,24 @@ def test_skills_of_agents_below_that_no_arm_can_take_away_are_refused(how: str, 
         with pytest.raises(ConfigError, match=r"Agent 'clerk', below 'boss', brings skills"):
             Agents(None, boss)
         Agents(None, below)
+
+
+async def test_row_200_nothing_is_written_through_a_link_in_the_workspace(tmp_path: Path) -> None:
+    """Seen: a repository has workspace/eval-a/with_skill/run-1/outputs -> .git, and a script writes its "config"."""
+    prepared = a_plan(tmp_path, "skill: reporter\ncases: [{id: a, prompt: Hi., answer_contains: [help]}]\n", runs=1)
+    with GeminiServer(RuleModel([], otherwise=say("No help."))) as server:
+        await carry_out(prepared, server, tmp_path / "out")
+    rows = list(read_rows(tmp_path / "out" / NAME))
+    for row in rows:
+        row["trace"]["output_files"] = {"config": {"size": 1, "text": "[core]\n\tfsmonitor = touch planted\n"}}
+    (tmp_path / "out" / NAME).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / ".git").mkdir()
+    for name in ("eval-a/with_skill/run-1/outputs", "eval-a"):
+        link = tmp_path / name.replace("/", "-") / name
+        link.parent.mkdir(parents=True)
+        link.symlink_to(tmp_path / ".git")
+        with pytest.raises(OSError, match="a link leads out of"):
+            write_workspace(tmp_path / "out", tmp_path / name.replace("/", "-"))
+    with pytest.raises(OSError, match="a link leads out of"):
+        write_kept(tmp_path / "eval-a", {"eval-a/task/adk.json": "{}"})
+    assert not list((tmp_path / ".git").iterdir())

@@ -28,7 +28,7 @@ from adk_skills_agent.evals.skillsbench.environment import (
 from adk_skills_agent.evals.skillsbench.results import NOT_MEASURED, SELF_GEN, WITH_SKILL, Key
 from adk_skills_agent.evals.skillsbench.task import Task, TaskSkills, filled, load_skills, unpack_skills
 from adk_skills_agent.evals.skillsbench.verifier_tools import TOOLS, WHEELS, tool_environment
-from adk_skills_agent.platforms import write_whole
+from adk_skills_agent.platforms import make_folder_below, write_whole
 from adk_skills_agent.sandbox import Secret, forms_of, looks_secret, temporary_prefix
 
 _OWN_SKILLS = ("/root/.claude/skills", "/root/.agents/skills")
@@ -255,8 +255,7 @@ def kept_files(out: Path, row: Mapping[str, Any]) -> dict[str, str]:
 def write_kept(out: Path, files: Mapping[str, str]) -> None:
     """Write files of a trial below the folder of the results, each aside and then renamed."""
     for name, text in files.items():
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out / name, text.encode())
+        write_whole(make_folder_below(out, Path(name).parent) / Path(name).name, text.encode())
 
 
 # Grading a trial: the tests go in only now, run under their own limits, and leave a reward.
