@@ -398,6 +398,18 @@ def test_a_site_is_written_and_installed_from_over_tls(served: Path, tmp_path: P
     assert installed.digest == read_tree(served / "pdf", "x").digest
 
 
+def test_row_200_a_site_is_not_written_through_a_link(served: Path, tmp_path: Path, run: Run):
+    """Seen: a repository has public/.well-known/agent-skills -> ~/.claude/agents, where a SKILL.md is an agent."""
+    public = tmp_path / "public"
+    (public / ".well-known").mkdir(parents=True)
+    (public / ".well-known/agent-skills").symlink_to(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    done = run("serve", "--dir", served, "--well-known", public)
+    assert done.returncode == 1
+    assert "a link leads out of" in done.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_row_162_the_skills_of_a_site_do_not_fill_the_memory_together(
     served: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ):

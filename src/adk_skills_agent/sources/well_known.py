@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from adk_skills_agent.errors import SourceError
+from adk_skills_agent.platforms import make_folder_below
 from adk_skills_agent.sources.archives import MAX_PACKED_BYTES, pack_tar, read_archive, skills_of
 from adk_skills_agent.sources.http import MissingPage, WebClient
 from adk_skills_agent.sources.tree import MAX_FILE_BYTES, MAX_FILES, SkillTree, TreeFile, check_paths, tree_of
@@ -114,8 +115,7 @@ def write_site(folder: Path, skills: Iterable[tuple[str, str, SkillTree]]) -> li
     """
     from adk_skills_agent.sources.store import write_aside
 
-    target = folder / ".well-known" / "agent-skills"
-    target.mkdir(parents=True, exist_ok=True)
+    target = make_folder_below(folder, ".well-known/agent-skills")
     written: list[Path] = []
     entries = []
     for name, description, tree in skills:
