@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.installation import install_hint
@@ -98,6 +99,18 @@ def after_fork_in_child(forget: Callable[[], object]) -> None:
     """Have a child that this process forks forget what is its parent's; nothing where there is no fork (Windows)."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=forget)
+
+
+def open_regular(path: Path | str) -> BinaryIO:
+    """A file open for reading, if it is a regular one; never waits for a pipe or a device (row 201).
+
+    Raises ``OSError`` when it is none, or cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "it is no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def make_folder_below(folder: Path, name: str | Path) -> Path:

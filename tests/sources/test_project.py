@@ -9,6 +9,8 @@ import signal
 import sys
 import tempfile
 import tomllib
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,13 +19,16 @@ from hypothesis import strategies as st
 from repositories import Repository, Run, make_tree, names_below, skill_text
 
 from adk_skills_agent.errors import ConfigError, SourceError
+from adk_skills_agent.packages.lock import read_lock as read_package_lock
 from adk_skills_agent.sources import lock_file
 from adk_skills_agent.sources import project as project_module
 from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills
 from adk_skills_agent.sources.git import checkout
-from adk_skills_agent.sources.lock_file import LockedSkill, read_skill_lock
+from adk_skills_agent.sources.lock_file import LockedSkill, changed_manifest, read_skill_lock
 from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
+from adk_skills_agent.sources.other_installers import read_other_lock
 from adk_skills_agent.sources.project import Project, compare_all, locked_skill_at
+from adk_skills_agent.sources.signatures import read_signature_policy
 from adk_skills_agent.sources.store import SkillStore
 from adk_skills_agent.sources.tree import SkillTree
 
@@ -430,6 +435,29 @@ def test_row_188_nor_into_its_version_control(project: Project):
     with pytest.raises(SourceError, match="version control"):
         project.add([fetched(make_tree())])
     assert list((project.root / ".git").iterdir()) == []
+
+
+@pytest.mark.parametrize("read", [read_skill_lock, read_package_lock, read_other_lock])
+def test_row_201_a_lock_that_is_no_file_is_not_read(read: Callable[[Path], object], tmp_path: Path):
+    """Seen: a repository has adk-skills.lock -> /dev/ptmx, and adk-skills verify, sync and add wait for ever."""
+    (tmp_path / "lock").symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match="no regular file"):
+        read(tmp_path / "lock")
+
+
+def test_row_201_a_manifest_without_end_does_not_fill_the_memory(tmp_path: Path):
+    """Seen: adk-skills list --installed reads a sparse file of a terabyte, or /proc/kcore behind a link."""
+    with (tmp_path / "adk-skills.toml").open("wb") as file:
+        file.truncate(200 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match="larger than"):
+            read_signature_policy(tmp_path / "adk-skills.toml")
+        with pytest.raises(ConfigError, match="more than 32 MiB"):
+            changed_manifest(tmp_path / "adk-skills.toml", {"pdf": None})
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_lock_of_an_installed_skill_is_found_and_no_other(project: Project):

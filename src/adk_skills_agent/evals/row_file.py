@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from adk_skills_agent.errors import ConfigError, SkillsError
+from adk_skills_agent.platforms import open_regular
 
 _Key = TypeVar("_Key", bound=tuple[Any, ...])
 _Key_co = TypeVar("_Key_co", bound=tuple[Any, ...], covariant=True)
@@ -145,7 +146,7 @@ class RowFile:
 def lines_of(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Number, first byte and bytes of each line of a file that was written to its end."""
     start = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
                 yield number, start, line

@@ -30,7 +30,7 @@ from adk_skills_agent.packages.needs import as_requirement
 from adk_skills_agent.packages.npm import PREFIX, checked_lock, is_node_requirement, locked_packages, resolve_node
 from adk_skills_agent.packages.skill_environments import PRESETS
 from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
-from adk_skills_agent.platforms import write_whole
+from adk_skills_agent.platforms import open_regular, write_whole
 from adk_skills_agent.sandbox import temporary_prefix
 
 RESOLVE_SECONDS = 120.0
@@ -342,7 +342,7 @@ def read_lock(path: Path) -> Lock | None:
     Raises ``ConfigError`` when it cannot be read, or is no lock.
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             data = stream.read(_MAX_LOCK_BYTES + 1)
     except FileNotFoundError:
         return None

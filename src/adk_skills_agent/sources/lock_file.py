@@ -14,9 +14,10 @@ from typing import Any
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format import normalise_name
+from adk_skills_agent.platforms import open_regular
 from adk_skills_agent.sources.origin import Origin, OriginKind, check_locked, read_origin
 from adk_skills_agent.sources.store import write_aside
-from adk_skills_agent.sources.tree import tree_digest
+from adk_skills_agent.sources.tree import read_regular, tree_digest
 
 LOCK_FILE = "adk-skills.lock"
 SKILLS_FOLDER = ".agents/skills"
@@ -99,7 +100,7 @@ def read_skill_lock(path: Path) -> SkillLock:
     Raises ``ConfigError`` when it cannot be read, or is no lock.
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             data = stream.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         return SkillLock()
@@ -242,7 +243,7 @@ def write_skill_lock(path: Path, lock: SkillLock) -> None:
     """
     data = lock.text().encode()
     try:
-        if path.read_bytes() == data:
+        if read_regular(path) == data:
             return
     except OSError:
         pass
@@ -318,7 +319,7 @@ def changed_manifest(path: Path, changes: Mapping[str, LockedSkill | None]) -> b
     if not path.exists() and not any(changes.values()):
         return None
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = read_regular(path).decode("utf-8") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"The project file {path} cannot be read: {why}. Repair it, or move it away.") from error

@@ -107,7 +107,7 @@ def read_other_lock(path: Path) -> dict[str, Origin]:
     ``ConfigError`` when it cannot be read, or is no such lock.
     """
     try:
-        table = json.loads(path.read_bytes())
+        table = json.loads(read_regular(path))
         listed = table["skills"].items()
         if table.get("version") not in _VERSIONS:
             raise ConfigError(f"{path} has the version {table.get('version')!r}; only 1 and 3 are known.")
@@ -147,7 +147,7 @@ def other_lock_text(lock: SkillLock, there: Path) -> tuple[str, list[str]]:
     skills: dict[str, Mapping[str, object]] = {}
     if there.is_file():
         try:
-            old = json.loads(there.read_bytes())["skills"]
+            old = json.loads(read_regular(there))["skills"]
             skills = {name: one for name, one in old.items() if "computedHash" in one and name not in lock.skills}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             said = f"{there} is no skills-lock.json, so it stays as it is: {error!r:.100}. Move it away."

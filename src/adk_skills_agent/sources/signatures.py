@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.errors import ConfigError, SourceError, nearest
+from adk_skills_agent.sources.tree import read_regular
 
 BUNDLE_SUFFIXES = (".sigstore.json", ".sigstore")
 """What the bundle of an archive is called: the name of the archive and one of these."""
@@ -144,7 +145,7 @@ def read_signature_policy(path: Path) -> SignaturePolicy:
 def _may_say_something(path: Path) -> bool:
     """Whether a file has the words; a manifest of 1,000 skills is not parsed to find that it says nothing of this."""
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
     except OSError:
         return True
     return b"signature" in text or b"signers" in text or b"\\" in text

@@ -136,6 +136,12 @@ def test_a_trace_that_is_none_is_named_with_file_and_line(tmp_path: Path) -> Non
         write_report(tmp_path)
 
 
+def test_row_201_results_that_are_a_device_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "trials.jsonl").symlink_to("/dev/null")
+    with pytest.raises(ConfigError, match="no regular file"):
+        build_report(tmp_path)
+
+
 def test_a_folder_without_results_says_what_to_give(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--out folder of adk-skills eval"):
         write_report(tmp_path / "nowhere")

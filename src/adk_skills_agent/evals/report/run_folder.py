@@ -15,6 +15,7 @@ from adk_skills_agent.evals.cases import EvalCase, Source
 from adk_skills_agent.evals.run.plan import Key
 from adk_skills_agent.evals.run.result import TrialResult, result_of
 from adk_skills_agent.evals.summary import CaseInArm, Summary
+from adk_skills_agent.platforms import open_regular
 
 TRIALS, BENCHMARK = "trials.jsonl", "benchmark.json"
 _WITHOUT = "without_skill"
@@ -72,7 +73,7 @@ def read_run(folder: Path, benchmark: Mapping[str, Any] | None = None) -> RunFol
     notes: list[str] = []
     again = 0
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start = 0
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
