@@ -437,6 +437,23 @@ def test_row_188_nor_into_its_version_control(project: Project):
     assert list((project.root / ".git").iterdir()) == []
 
 
+@pytest.mark.parametrize("place", [".venv/lib/python3.11/site-packages", "env/lib", "node_modules"])
+def test_row_202_nor_to_packages_that_are_installed_in_it(place: str, project: Project):
+    """Seen: .agents/skills -> ../.venv/lib/python3.11/site-packages, and a skill 'sitecustomize', which Python runs."""
+    (project.root / place).mkdir(parents=True)
+    (project.root / "env").mkdir(exist_ok=True)
+    (project.root / "env/pyvenv.cfg").touch()
+    (project.root / ".agents").mkdir()
+    (project.root / ".agents/skills").symlink_to(f"../{place}")
+    with pytest.raises(SourceError, match="installed packages"):
+        project.add([fetched(make_tree())])
+    assert list((project.root / place).iterdir()) == []
+    (project.root / ".agents/skills").unlink()
+    (project.root / "pyvenv.cfg").touch()  # an environment that was made in the project's own folder
+    project.add([fetched(make_tree())])
+    assert (project.skills_folder / "pdf/SKILL.md").is_file()
+
+
 @pytest.mark.parametrize("read", [read_skill_lock, read_package_lock, read_other_lock])
 def test_row_201_a_lock_that_is_no_file_is_not_read(read: Callable[[Path], object], tmp_path: Path):
     """Seen: a repository has adk-skills.lock -> /dev/ptmx, and adk-skills verify, sync and add wait for ever."""

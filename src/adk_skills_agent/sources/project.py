@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from adk_skills_agent.catalog.scopes import project_root
 from adk_skills_agent.catalog.settings import RegistryConfig, data_folder, home_folder, settings_folder
+from adk_skills_agent.catalog.untrusted_files import INSTALLED, VIRTUAL_ENVIRONMENT_MARK
 from adk_skills_agent.errors import ConfigError, SourceError
 from adk_skills_agent.sources.lock_file import (
     LOCK_FILE,
@@ -199,16 +200,19 @@ class Project:
         """Where a skill is installed.
 
         Raises:
-            SourceError: A link on the way leads out of the project, or into its version control (row 188).
+            SourceError: A link on the way leads out of the project, into its version control (row 188), or to installed
+                packages, which programs of the project import (row 202).
         """
         above = skill.path.rpartition("/")[0]
         if above not in self._inside:
             place, root = (self.root / above).resolve(), self.root.resolve()
             inside = place.is_relative_to(root)
-            if not inside or any(part.casefold() in VERSION_CONTROL for part in place.relative_to(root).parts):
+            parts = {part.casefold() for part in place.relative_to(root).parts} if inside else set()
+            usual = place == root / SKILLS_FOLDER  # of a project that is an environment itself, too
+            if not inside or parts & (VERSION_CONTROL | INSTALLED) or (not usual and _in_an_environment(place, root)):
                 raise SourceError(
-                    f"{skill.path} is behind a link that leads out of {self.root} or into its version control. "
-                    "Remove the link."
+                    f"{skill.path} is behind a link that leads out of {self.root}, into its version control or to "
+                    "installed packages. Remove the link."
                 )
             if (self.root / above).is_dir():
                 self._inside.add(above)
@@ -696,6 +700,12 @@ class _Change:
                 raise SourceError(
                     f"{target} cannot be written: {error.strerror}. Mend that, then complete it: adk-skills sync."
                 ) from error
+
+
+def _in_an_environment(folder: Path, root: Path) -> bool:
+    """Whether a folder of a project is in a Python environment, whatever that is called."""
+    above = [one for one in (folder, *folder.parents) if one.is_relative_to(root)]
+    return any((one / VIRTUAL_ENVIRONMENT_MARK).exists() for one in above)
 
 
 def _unneeded(lock: SkillLock, wanted: Iterable[str]) -> list[str]:
