@@ -101,16 +101,21 @@ def after_fork_in_child(forget: Callable[[], object]) -> None:
         os.register_at_fork(after_in_child=forget)
 
 
-def open_regular(path: Path | str) -> BinaryIO:
-    """A file open for reading, if it is a regular one; never waits for a pipe or a device (row 201).
+def regular_descriptor(path: Path | str) -> int:
+    """A descriptor to read a regular file; never waits for a pipe or a device (row 201).
 
-    Raises ``OSError`` when it is none, or cannot be opened.
+    Raises ``OSError`` when it is no regular file, or cannot be opened.
     """
     descriptor = os.open(path, os.O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(0, "it is no regular file", str(path))
-    return os.fdopen(descriptor, "rb")
+    return descriptor
+
+
+def open_regular(path: Path | str) -> BinaryIO:
+    """A regular file, open for reading; errors as :func:`regular_descriptor`."""
+    return os.fdopen(regular_descriptor(path), "rb")
 
 
 def make_folder_below(folder: Path, name: str | Path) -> Path:

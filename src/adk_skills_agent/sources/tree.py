@@ -14,7 +14,7 @@ from pathlib import Path
 
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.format.models import ParsedSkill
-from adk_skills_agent.platforms import open_regular
+from adk_skills_agent.platforms import regular_descriptor
 
 MAX_FILES = 2_000
 """Of one skill; the largest of 2,066 real ones has 400."""
@@ -264,14 +264,19 @@ def read_regular(path: Path | str) -> bytes:
 
 def _read_with_mode(path: Path | str) -> tuple[bytes, bool]:
     """The bytes of a regular file, and whether its owner may execute it."""
-    with open_regular(path) as file:
-        status = os.fstat(file.fileno())
+    descriptor = regular_descriptor(path)  # and no file object: verify reads thousands
+    try:
+        status = os.fstat(descriptor)
         if status.st_size > MAX_FILE_BYTES:
             raise OSError(0, f"it has more than {MAX_FILE_BYTES >> 20} MiB", str(path))
-        data = file.read(status.st_size + 1)
+        data = os.read(descriptor, status.st_size + 1)
+        while len(data) < status.st_size and (more := os.read(descriptor, status.st_size - len(data) + 1)):
+            data += more
         if len(data) > status.st_size:
             raise OSError(0, "it grew while it was read", str(path))
         return data, bool(status.st_mode & stat.S_IXUSR)
+    finally:
+        os.close(descriptor)
 
 
 def walk_files(
