@@ -7,12 +7,14 @@ import base64
 import logging
 import os
 import socket
+import struct
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
-from proxied_world import Make, worlds
+from proxied_world import Make, World, worlds
 
 from adk_skills_agent.sandbox.network import resolver
 from adk_skills_agent.sandbox.secrets import Secret, SecretForms
@@ -117,6 +119,93 @@ async def test_a_large_answer_passes_through_a_small_buffer(make: Make) -> None:
     writer.close()
     assert count > 64 << 20
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 << 10  # KiB
+
+
+def queues_to(port: int) -> dict[str, list[int]]:
+    """Bytes on their way to a port of this machine, by the state of the connections that lead there."""
+    found: dict[str, list[int]] = {}
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, _, remote, state, queues, *_ = line.split()
+        if remote.endswith(f":{port:04X}"):
+            found.setdefault(state, []).append(int(queues.partition(":")[0], 16))
+    return found
+
+
+ESTABLISHED, FIN_WAIT_1 = "01", "04"
+
+
+@pytest.fixture
+def deaf() -> Iterator[socket.socket]:
+    """A host that reads nothing."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(8)
+        yield listener
+
+
+async def fill(world: World, port: int) -> socket.socket:
+    """A tunnel into which a client has put all that there is room for."""
+    loop = asyncio.get_running_loop()
+    client = socket.socket()
+    client.setblocking(False)
+    await loop.sock_connect(client, ("127.0.0.1", world.port))
+    await loop.sock_sendall(client, f"CONNECT allowed.example:{port} HTTP/1.1\r\n\r\n".encode())
+    assert (await loop.sock_recv(client, 1 << 10)).startswith(b"HTTP/1.1 200 ")
+    with suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(0.2):
+                await loop.sock_sendall(client, bytes(1 << 16))
+    return client
+
+
+async def test_row_210_a_host_that_reads_nothing_holds_little_memory(make: Make, deaf: socket.socket) -> None:
+    port = deaf.getsockname()[1]
+    world = make(ports=(port,))
+    with await fill(world, port), deaf.accept()[0]:
+        (waiting,) = queues_to(port)[ESTABLISHED]
+        assert 0 < waiting < 512 << 10
+
+
+@pytest.mark.parametrize("end", ["the run", "the client", "nothing moves"])
+async def test_row_210_no_connection_outlives_its_run(make: Make, deaf: socket.socket, end: str) -> None:
+    port = deaf.getsockname()[1]
+    world = make(ports=(port,), idle_seconds=0.3 if end == "nothing moves" else 60)
+    client = await fill(world, port)
+    with client, deaf.accept()[0] as host:
+        if end == "the client":
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+            host.sendall(b"x" * (1 << 16))  # that the client has gone is seen when something is to be passed on
+        if end == "the run":
+            await world.proxy.stop()
+        async with asyncio.timeout(20):
+            while world.proxy._clients:
+                await asyncio.sleep(0.01)
+        assert FIN_WAIT_1 not in queues_to(port)
+
+
+async def test_row_210_a_host_that_reads_late_gets_everything(make: Make, deaf: socket.socket) -> None:
+    port = deaf.getsockname()[1]
+    world = make(ports=(port,))
+    loop = asyncio.get_running_loop()
+    with socket.socket() as client:
+        client.setblocking(False)
+        await loop.sock_connect(client, ("127.0.0.1", world.port))
+        await loop.sock_sendall(client, f"CONNECT allowed.example:{port} HTTP/1.1\r\n\r\n".encode())
+        await loop.sock_recv(client, 1 << 10)
+        host = deaf.accept()[0]
+        host.setblocking(False)
+        await loop.sock_sendall(client, bytes(100_000))
+        client.shutdown(socket.SHUT_WR)
+        host.shutdown(socket.SHUT_WR)
+        assert await loop.sock_recv(client, 1) == b""  # both have sent everything
+    with host:
+        received = 0
+        async with asyncio.timeout(20):
+            while data := await loop.sock_recv(host, 1 << 16):
+                received += len(data)
+        assert received == 100_000
 
 
 async def test_only_so_many_connections_are_served_at_once_and_the_others_wait(make: Make) -> None:
