@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -66,6 +67,21 @@ def test_a_waiter_of_a_closed_loop_does_not_keep_the_place():
 
     asyncio.run(hold())
     assert semaphore.free == 1
+
+
+def test_row_212_a_waiter_of_a_closed_loop_gives_no_place_back_that_it_never_had():
+    semaphore = Semaphore(1)
+    here, closed = asyncio.new_event_loop(), asyncio.new_event_loop()
+    here.run_until_complete(semaphore.__aenter__())
+    waiter = closed.create_task(semaphore.turn(("user", "session")).__aenter__())
+    waiter._log_destroy_pending = False
+    closed.run_until_complete(asyncio.sleep(0))
+    closed.close()
+    here.run_until_complete(semaphore.__aexit__())
+    here.close()
+    del waiter
+    gc.collect()  # only now the wait is over
+    assert (semaphore.held, semaphore.waiting) == (0, 0)
 
 
 def test_many_loops_share_the_places():

@@ -92,7 +92,7 @@ class _Waiter:
         self.loop = loop
         self.path = path
         self.future: asyncio.Future[None] = loop.create_future()
-        self.granted = False
+        self.granted: bool | None = False  # None when its loop is closed and the place went to somebody else
 
 
 class _Holder:
@@ -202,7 +202,7 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
         except BaseException:
             with self._lock:
                 granted = waiter.granted
-                if not granted:
+                if granted is False:
                     path[-1].line.remove(waiter)
                     for holder in path:
                         holder.waiting -= 1
@@ -230,6 +230,7 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
             try:
                 waiter.loop.call_soon_threadsafe(_wake, waiter.future)
             except RuntimeError:  # its loop is closed; nobody waits any more
+                waiter.granted = None
                 for holder in waiter.path:
                     holder.held -= 1
                 self._forget_idle(waiter.path)
