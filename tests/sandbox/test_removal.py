@@ -47,6 +47,15 @@ def test_names_like_the_ones_used_for_moving_and_odd_bytes_are_no_obstacle(tmp_p
     assert not tree.exists()
 
 
+def test_row_213_folders_that_are_in_the_way_of_those_that_are_moved_are_removed_too(tmp_path: Path):
+    tree = tmp_path / "tree"
+    for number in range(1, 6):
+        (tree / f".adk-skills-removing-{number}" / "full").mkdir(parents=True)
+        (tree / f"deep-{number}" / "a" / "b").mkdir(parents=True)
+    assert remove_tree(str(tree)) is None
+    assert not tree.exists()
+
+
 def test_what_is_not_there_or_no_folder_is_no_problem(tmp_path: Path):
     assert remove_tree(str(tmp_path / "missing")) is None
     (tmp_path / "file").write_text("x")

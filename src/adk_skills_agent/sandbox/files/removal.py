@@ -70,6 +70,7 @@ def _remove_tree(path: str, parent: int | None) -> OSError | None:
 
 def _empty(top: int, problems: list[OSError]) -> None:
     counter = 0
+    moved = f"{_MOVED}{os.urandom(8).hex()}-"  # a name that is there already is in the way, so none can be guessed
     pending: list[str] = []
     _unlink_files(top, pending, problems)
     while pending:
@@ -82,11 +83,11 @@ def _empty(top: int, problems: list[OSError]) -> None:
                 for child in found:
                     counter += 1
                     try:
-                        _move_up(child, descriptor, f"{_MOVED}{counter}", top)
+                        _move_up(child, descriptor, f"{moved}{counter}", top)
                     except OSError as error:
                         problems[1:] = [error]
                     else:
-                        pending.append(f"{_MOVED}{counter}")
+                        pending.append(f"{moved}{counter}")
             finally:
                 os.close(descriptor)
             os.rmdir(name, dir_fd=top)
