@@ -128,7 +128,8 @@ class SandboxPolicy:
         wall_seconds: Deadline, in seconds of wall time from the start of the command.
         term_grace_seconds: Seconds between SIGTERM and SIGKILL at the deadline; 0 kills at once.
         drain_seconds: How long output is still read after the command itself has ended.
-        cpu_seconds: CPU seconds per process; None means the deadline, rounded up.
+        cpu_seconds: CPU seconds per process; None means the deadline, rounded up. In a session also of all that an
+            execution leaves running, until the next one.
         memory_bytes: Memory of the run, in bytes.
         pids: Processes and threads of the run.
         open_files: File descriptors per process.

@@ -32,7 +32,7 @@ class WrittenBox:
     async def start(self, policy: SandboxPolicy) -> WrittenBox:
         return self
 
-    async def keeps_limits(self) -> bool:
+    async def keeps_limits(self, cpu_seconds: float | None) -> bool:
         return True
 
     async def send(self, data: bytes) -> None:

@@ -357,6 +357,64 @@ async def test_a_cancelled_execution_stops_and_the_session_goes_on(kept: Kept) -
     assert await kept.value("kept, 'half' in globals()") == "(1, False)"
 
 
+BURNING = {
+    "a process": """
+import os
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        pass
+""",
+    "a thread": """
+import threading
+def burn():
+    while True:
+        pass
+threading.Thread(target=burn, daemon=True).start()
+""",
+    "processes that end soon and nobody waits for": """
+import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        if os.fork() == 0:
+            until = time.process_time() + 0.25
+            while time.process_time() < until:
+                pass
+            os._exit(0)
+        try:
+            os.wait()
+        except ChildProcessError:
+            pass
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", BURNING)
+async def test_row_211_what_is_left_running_uses_no_more_time_than_an_execution_may(kept: Kept, way: str) -> None:
+    if kept.policy.isolation == IsolationLevel.CONTAINER:
+        pytest.skip("the engine shares out the processors of containers")
+    limits = {"wall_seconds": 5.0, "cpu_seconds": 1}
+    code = f"import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n{BURNING[way]}"
+    assert (await kept.run(code, **limits)).status == "ok"
+    (place,) = kept.sessions._places.values()
+    assert place.session is not None
+    async with asyncio.timeout(60):
+        while place.session.is_usable:
+            await asyncio.sleep(0.05)
+    assert (await kept.run("1", **limits)).session_reset
+
+
+async def test_what_is_left_running_and_waits_stays(kept: Kept) -> None:
+    await kept.run(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nkept = 1"
+    )
+    await asyncio.sleep(0.5)
+    assert await kept.value("kept, threading.active_count() > 1") == "(1, True)"
+
+
 async def test_memory_beyond_the_limit_ends_the_session_and_says_so(kept: Kept) -> None:
     # Shared memory passes the limit of each process; only what watches or bounds the whole box sees it.
     hog = """

@@ -60,8 +60,8 @@ class ContainerChannel:
         """Whether nothing says that it has ended; never blocks."""
         return not (self._killed or self._ended or self._stream.ended)
 
-    async def keeps_limits(self) -> bool:
-        """Always: its file systems are full at their limits."""
+    async def keeps_limits(self, cpu_seconds: float | None) -> bool:  # noqa: ARG002
+        """Always: its file systems are full at their limits, and the engine shares out the processors."""
         return True
 
     async def send(self, data: bytes) -> None:

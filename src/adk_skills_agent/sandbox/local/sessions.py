@@ -10,7 +10,7 @@ import select
 import socket
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox import threads
@@ -22,6 +22,7 @@ from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import check_interpreter
 from adk_skills_agent.sandbox.process.supervise import EndReport, ExitWatch, LiveStdin, has_ended
 from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Watched, watchdog, works_here
+from adk_skills_agent.sandbox.streaming import ResourceSample
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
 from adk_skills_agent.sandbox.supervisor.program import program_text
 from adk_skills_agent.sandbox.threads import RUNNING, Step, uninterrupted
@@ -87,6 +88,14 @@ async def _start(request: ExecutionRequest, policy: SandboxPolicy, here: socket.
     return LocalChannel(run, report, enforcement.hard, here, watched)
 
 
+@dataclass(slots=True)
+class _Rest:
+    """The time between two executions: processor time that may be used in it, and what was used before."""
+
+    most: float
+    before: float | None = None
+
+
 class LocalChannel:
     """A session's sandbox, started; see :class:`~adk_skills_agent.sandbox.sessions.session.Channel`."""
 
@@ -109,10 +118,11 @@ class LocalChannel:
         self._killed = False
         self._cause: tuple[Status, str] | None = None
         self._closing: asyncio.Future[SandboxEnd] | None = None
+        self._rest: _Rest | None = None
         os.set_blocking(run.child.stdout, False)
         self._exit = ExitWatch(self._loop, run.child, self._on_exit)
         if works_here():
-            watched.limits = run.limits(hard, self._breach)
+            watched.limits = run.limits(hard, self._breach, self._look_at_rest)
 
     @property
     def view(self) -> PathMapping:
@@ -130,8 +140,12 @@ class LocalChannel:
             poll.register(self._run.child.pidfd, select.POLLIN)
         return not poll.poll(0)
 
-    async def keeps_limits(self) -> bool:
-        """Whether the disk holds no more than it may: code can end between two looks of the watchdog (row 80)."""
+    async def keeps_limits(self, cpu_seconds: float | None) -> bool:
+        """Whether the disk holds no more than it may: code can end between two looks of the watchdog (row 80).
+
+        The watchdog sees to the processor time of what is left running.
+        """
+        self._rest = None if cpu_seconds is None else _Rest(cpu_seconds)
         walked = [limit for limit in self._run.disk if limit.folder is not None]
         if not walked or self._watched.limits is None:
             return True  # a file system of its own is full at its limit
@@ -150,6 +164,7 @@ class LocalChannel:
 
     async def send(self, data: bytes) -> None:
         """Pass bytes to the program."""
+        self._rest = None  # an execution begins
         with contextlib.suppress(ConnectionError):
             await self._loop.sock_sendall(self._connection, data)
 
@@ -222,6 +237,21 @@ class LocalChannel:
         """A limit was passed; called by the watchdog's thread."""
         self._cause = (status, sentence)
         self.kill()
+
+    def _look_at_rest(self, sample: ResourceSample) -> None:
+        """End the session when what it left running uses too much processor time (row 211); the watchdog's thread."""
+        rest = self._rest
+        if rest is None:
+            return
+        exact = self._run.cpu_seconds()
+        used = sample.cpu_seconds if exact is None else exact
+        if rest.before is None:
+            rest.before = used
+        elif used - rest.before > rest.most:
+            _logger.warning("A session was ended: what its code had left running used much processor time.")
+            self._breach(
+                Status.TIMEOUT, f"Stopped: what was left running used more than {rest.most:g} s of processor time."
+            )
 
     def _on_exit(self) -> None:
         self._exited = True

@@ -327,6 +327,8 @@ class Limits:
     guarded: Callable[[], Collection[int]] = tuple
     peak_rss: int = 0
     _cpu_ticks: int = 0
+    _seen_ticks: int = 0
+    _sampled: float | None = None
     _workspace_bytes: int | None = None
     _next_disk: float = field(default=0.0)
     _over: bool = field(default=False)
@@ -470,10 +472,15 @@ def _abandon(run: Watched) -> None:
 
 
 def _sample(run: Limits, members: list[ProcessInfo]) -> ResourceSample:
-    # A process that has ended takes its time along when nobody of the run waited for it.
-    run._cpu_ticks = max(run._cpu_ticks, sum(info.cpu_ticks for info in members))
+    # A process that has ended takes its time along when nobody of the run waited for it, and what it had used until the
+    # last look still counts. If somebody waits for it later, all of it is back at once: more than there was time for.
+    now, seen = time.monotonic(), sum(info.cpu_ticks for info in members)
+    since = run.marks.started if run._sampled is None else run._sampled
+    possible = 1 + int((now - since) * TICKS_PER_SECOND) * (os.cpu_count() or 1)
+    run._cpu_ticks += min(max(seen - run._seen_ticks, 0), possible)
+    run._sampled, run._seen_ticks = now, seen
     return ResourceSample(
-        seconds=time.monotonic() - run.marks.started,
+        seconds=now - run.marks.started,
         memory_bytes=sum(info.rss_pages for info in members) * PAGE_BYTES,
         cpu_seconds=run._cpu_ticks / TICKS_PER_SECOND,
         processes=len(members),

@@ -81,10 +81,10 @@ class RayChannel:
         over = self._ended or self._worker.lost or self._end is not None
         return not over and not (self._next is not None and self._next.done() and self._said_end(self._next))
 
-    async def keeps_limits(self) -> bool:
+    async def keeps_limits(self, cpu_seconds: float | None) -> bool:
         """Whether it does, as its worker says."""
         try:
-            return bool(await self._ask("keeps_limits"))
+            return bool(await self._ask("keeps_limits", cpu_seconds))
         except SandboxError:
             return False
 

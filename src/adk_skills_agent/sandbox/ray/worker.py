@@ -161,10 +161,10 @@ class RayWorker:
         channel = self._sessions.get(number)
         return b"" if channel is None else await channel.receive()
 
-    async def keeps_limits(self, number: int) -> bool:
+    async def keeps_limits(self, number: int, cpu_seconds: float | None) -> bool:
         """See :meth:`SessionChannel.keeps_limits`."""
         channel = self._sessions.get(number)
-        return channel is not None and await channel.keeps_limits()
+        return channel is not None and await channel.keeps_limits(cpu_seconds)
 
     async def kill_session(self, number: int) -> None:
         """End the program of a session at once."""

@@ -94,8 +94,11 @@ class SessionChannel(Channel, Protocol):
     def is_open(self) -> bool:
         """Whether, as far as can be told without asking it, the sandbox is there; never blocks."""
 
-    async def keeps_limits(self) -> bool:
-        """Whether it does, now that an execution has ended; if not, it is killed and its end says why."""
+    async def keeps_limits(self, cpu_seconds: float | None) -> bool:
+        """Whether it does, now that an execution has ended; if not, it is killed and its end says why.
+
+        What the execution left running may use so much processor time until the next one begins; None for any.
+        """
 
 
 class SessionHost(Protocol):
@@ -209,13 +212,13 @@ class PythonSession:
         except BaseException as error:
             execution.discard()
             if isinstance(error, asyncio.CancelledError):
-                await uninterrupted(self._give_up(execution, is_sent=is_sent))
+                await uninterrupted(self._give_up(execution, is_sent=is_sent, policy=policy))
             else:
                 await uninterrupted(self._break("it failed"))
             if isinstance(error, frames.FrameError):
                 raise SandboxError(f"The session broke its protocol and was ended: {error}") from error
             raise
-        if execution.lost is None and not await channel.keeps_limits():
+        if execution.lost is None and not await self._keeps_limits(policy):
             execution.lost = "it was ended"
         self.used = time.monotonic()
         end = SandboxEnd()
@@ -305,7 +308,7 @@ class PythonSession:
             self._late += frames.content(frame)
             del self._late[:-_MOST_LATE_BYTES]
 
-    async def _give_up(self, execution: Execution, *, is_sent: bool) -> None:
+    async def _give_up(self, execution: Execution, *, is_sent: bool, policy: SandboxPolicy) -> None:
         """The caller was cancelled: what runs is interrupted, and ended when it goes on; half of it is never run."""
         stopped = False
         if is_sent:
@@ -313,12 +316,16 @@ class PythonSession:
                 async with asyncio.timeout(_CANCEL_SECONDS):
                     await self.interrupt()
                     await self._listen(execution)
-                    stopped = execution.lost is None
+                    stopped = execution.lost is None and await self._keeps_limits(policy)
         if stopped:
             self.state = SessionState.READY
             self.used = time.monotonic()
         else:
             await self._break("what ran in it was cancelled and did not stop")
+
+    async def _keeps_limits(self, policy: SandboxPolicy) -> bool:
+        most = policy.wall_seconds if policy.cpu_seconds is None else policy.cpu_seconds
+        return self._channel is not None and await self._channel.keeps_limits(most)
 
     async def _break(self, why: str) -> SandboxEnd:
         """The state is gone; so is the sandbox, now."""

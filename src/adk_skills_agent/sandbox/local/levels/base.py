@@ -425,6 +425,10 @@ class LocalRun:
         """Whether somebody of an ended command's run is there to write; None when only the pipes' end can tell."""
         return None
 
+    def cpu_seconds(self) -> float | None:
+        """Processor time of all its processes, those included that ended unseen; None where nothing counts it."""
+        return None
+
     def beyond(self) -> tuple[Status, str] | None:
         """A limit that only the level sees was passed: the status and a sentence. From the watchdog's thread."""
         return None

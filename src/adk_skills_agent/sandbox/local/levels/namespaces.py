@@ -123,6 +123,14 @@ class NamespacesRun(LocalRun):
         self._count(sandbox)
         sandbox.end()
 
+    def cpu_seconds(self) -> float | None:
+        """What its control group counts."""
+        sandbox = self._sandbox
+        group = None if sandbox is None else sandbox.group
+        with contextlib.suppress(OSError):  # it is over
+            return None if group is None else group.cpu_seconds()
+        return None
+
     def beyond(self) -> tuple[Status, str] | None:
         """Whether the memory of its control group ran out: the kernel ends one process, the run ends as a whole.
 
