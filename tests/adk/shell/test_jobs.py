@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -426,6 +427,20 @@ def test_row_81_one_user_does_not_take_all_places() -> None:
     jobs.close(owner)
 
 
+def test_row_214_two_users_do_not_take_all_places() -> None:
+    jobs, owner = Jobs(), object()
+
+    async def rest(job: Job) -> None:
+        await asyncio.sleep(60)
+
+    for number in range(MAX_JOBS):
+        with contextlib.suppress(InvalidArguments):
+            user = f"hostile-{number // MAX_JOBS_OF_USER}"
+            jobs.start(f"{user}-{number // 4}", user, owner, "sleep", 4, 1_000, rest)
+    assert jobs.start("a session", "victim", owner, "sleep", 4, 1_000, rest).name == "job-1"
+    jobs.close(owner)
+
+
 def test_only_so_many_run_on_the_machine() -> None:
     jobs, owner = Jobs(), object()
 
@@ -433,7 +448,7 @@ def test_only_so_many_run_on_the_machine() -> None:
         await asyncio.sleep(60)
 
     for number in range(MAX_JOBS):
-        jobs.start(f"session-{number}", f"user-{number // 4}", owner, "sleep", 4, 1_000, rest)
+        jobs.start(f"session-{number}", f"user-{number}", owner, "sleep", 4, 1_000, rest)
     with pytest.raises(InvalidArguments, match="Too many background jobs"):
         jobs.start("one more", "another", owner, "sleep", 4, 1_000, rest)
     jobs.close(owner)

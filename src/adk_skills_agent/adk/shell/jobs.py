@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 MAX_JOBS = 16
 """In this process at a time: each takes one of the places of running commands."""
 MAX_JOBS_OF_USER = MAX_JOBS // 2
-"""Of all sessions of one user: nobody takes the places of everybody (row 81)."""
+"""Of all sessions of one user, fewer while others have many: nobody takes the places of everybody (row 81)."""
 MAX_REMEMBERED = 64
 """Jobs of one session that have ended and whose output can still be read."""
 MAX_SESSIONS = 256
@@ -182,9 +182,11 @@ class Jobs:
                 names = ", ".join(job.name for job in running)
                 raise InvalidArguments(f"{len(running)} jobs run already ({names}). Stop one, or wait for its end.")
             everywhere = [job for others in self._sessions.values() for job in others if job.ended is None]
-            if sum(job.user == user for job in everywhere) >= MAX_JOBS_OF_USER:
+            own = sum(job.user == user for job in everywhere)
+            # As with runs: who has some gets another only while enough is left for others (rows 81 and 214).
+            if own and (own >= MAX_JOBS_OF_USER or own > 3 * (MAX_JOBS - len(everywhere) - 1)):
                 raise InvalidArguments(
-                    f"{MAX_JOBS_OF_USER} background jobs of this user run already, in other sessions. Try again later."
+                    f"{own} background jobs of this user run already, in other sessions. Try again later."
                 )
             if len(everywhere) >= MAX_JOBS:
                 raise InvalidArguments("Too many background jobs run on this machine. Try again later.")
