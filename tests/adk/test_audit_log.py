@@ -334,13 +334,13 @@ def test_what_is_no_listener_is_refused(tmp_path: Path) -> None:
 
 def test_a_thread_with_nothing_to_do_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adk_skills_agent.adk.events.audit_log._IDLE_SECONDS", 0.05)
-    before = threading.active_count()
+    before = set(threading.enumerate())
     log = AuditLog(tmp_path / "audit.jsonl")
     log(event(1))
     deadline = time.monotonic() + 30
-    while threading.active_count() > before and time.monotonic() < deadline:
+    while (more := set(threading.enumerate()) - before) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert threading.active_count() == before
+    assert more == set()  # those of tests before may end meanwhile
     log(event(2))
     log.close()
     assert [record["tokens"] for record in records(log.path)] == [1, 2]
