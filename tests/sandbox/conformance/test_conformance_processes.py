@@ -100,6 +100,7 @@ from adk_skills_agent.sandbox.local import local_sandbox
 code = "import resource, os; print(resource.getrlimit(resource.RLIMIT_CORE), flush=True); os.abort()"
 request = ExecutionRequest(("python3", "-c", code), SandboxPolicy(min_isolation="process"))
 result = asyncio.run(local_sandbox().run(request))
+print(result.isolation.level)
 print(result.stdout.decode().strip(), result.signal, [file.path for file in result.files], result.skipped_files)
 """
 
@@ -110,7 +111,10 @@ def test_row_27_an_agent_that_may_write_core_files_does_not_pass_that_on(tmp_pat
     done = subprocess.run(
         [sys.executable, "-c", CORE_AGENT, str(tmp_path)], capture_output=True, text=True, check=False
     )
-    assert (done.stdout, done.stderr) == ("(1, 1) 6 [] ()\n", "")
+    assert done.stderr == ""
+    level, told = done.stdout.splitlines()
+    most = 0 if level == "process" else 1  # its shell sets limits in blocks; there a crash collector still begins
+    assert told == f"({most}, {most}) 6 [] ()"
 
 
 @pytest.mark.level("landlock")
