@@ -101,21 +101,22 @@ def after_fork_in_child(forget: Callable[[], object]) -> None:
         os.register_at_fork(after_in_child=forget)
 
 
-def regular_descriptor(path: Path | str) -> int:
-    """A descriptor to read a regular file; never waits for a pipe or a device (row 201).
+def regular_descriptor(path: Path | str) -> tuple[int, os.stat_result]:
+    """A descriptor to read a regular file, and what it is; never waits for a pipe or a device (row 201).
 
     Raises ``OSError`` when it is no regular file, or cannot be opened.
     """
     descriptor = os.open(path, os.O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise OSError(0, "it is no regular file", str(path))
-    return descriptor
+    return descriptor, status
 
 
 def open_regular(path: Path | str) -> BinaryIO:
     """A regular file, open for reading; errors as :func:`regular_descriptor`."""
-    return os.fdopen(regular_descriptor(path), "rb")
+    return os.fdopen(regular_descriptor(path)[0], "rb")
 
 
 def make_folder_below(folder: Path, name: str | Path) -> Path:

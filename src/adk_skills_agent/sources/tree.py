@@ -264,9 +264,8 @@ def read_regular(path: Path | str) -> bytes:
 
 def _read_with_mode(path: Path | str) -> tuple[bytes, bool]:
     """The bytes of a regular file, and whether its owner may execute it."""
-    descriptor = regular_descriptor(path)  # and no file object: verify reads thousands
+    descriptor, status = regular_descriptor(path)  # and no file object: verify reads thousands
     try:
-        status = os.fstat(descriptor)
         if status.st_size > MAX_FILE_BYTES:
             raise OSError(0, f"it has more than {MAX_FILE_BYTES >> 20} MiB", str(path))
         data = os.read(descriptor, status.st_size + 1)
