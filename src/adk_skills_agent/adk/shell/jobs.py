@@ -185,9 +185,8 @@ class Jobs:
             own = sum(job.user == user for job in everywhere)
             # As with runs: who has some gets another only while enough is left for others (rows 81 and 214).
             if own and (own >= MAX_JOBS_OF_USER or own > 3 * (MAX_JOBS - len(everywhere) - 1)):
-                raise InvalidArguments(
-                    f"{own} background jobs of this user run already, in other sessions. Try again later."
-                )
+                said = "1 background job of this user runs" if own == 1 else f"{own} background jobs of this user run"
+                raise InvalidArguments(f"{said} already. Stop one, or try again later.")
             if len(everywhere) >= MAX_JOBS:
                 raise InvalidArguments("Too many background jobs run on this machine. Try again later.")
             self._count[key] = self._count.get(key, 0) + 1
