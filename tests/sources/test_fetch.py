@@ -161,10 +161,8 @@ def test_row_138_nothing_that_a_repository_says_starts_a_program(repository: Rep
     assert not planted.exists()
 
 
-def test_row_148_what_a_repository_names_is_not_asked_for_at_a_private_address(
-    repository: Repository, run: Run, tmp_path: Path
-):
-    """Seen: ``adk-skills add --dry-run`` sent GETs of a stranger's choice to services of this machine."""
+def _inner_service() -> tuple[http.server.ThreadingHTTPServer, list[str]]:
+    """A service of the inner network, started, and the paths that it was asked for."""
     asked: list[str] = []
 
     class Inner(http.server.BaseHTTPRequestHandler):
@@ -177,6 +175,14 @@ def test_row_148_what_a_repository_names_is_not_asked_for_at_a_private_address(
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Inner)
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server, asked
+
+
+def test_row_148_what_a_repository_names_is_not_asked_for_at_a_private_address(
+    repository: Repository, run: Run, tmp_path: Path
+):
+    """Seen: ``adk-skills add --dry-run`` sent GETs of a stranger's choice to services of this machine."""
+    server, asked = _inner_service()
     inner = f"http://127.0.0.1:{server.server_address[1]}"
     try:
         plugins = [{"name": "one", "source": {"source": "url", "url": f"{inner}/restart.git"}}]
@@ -214,18 +220,7 @@ def test_row_190_git_does_not_reach_a_private_address_that_a_name_gets_after_it_
     moved: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """Seen: git looked the name up again, and its GET reached a service of this machine."""
-    asked: list[str] = []
-
-    class Inner(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.send_error(404)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Inner)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server, asked = _inner_service()
     place = f"http://localhost:{server.server_address[1]}/x.git"
     real = socket.getaddrinfo
 
