@@ -15,10 +15,13 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.installation import install_hint
+
+if TYPE_CHECKING:
+    from tarfile import TarFile, TarInfo
 
 # Flags of os.open that Windows lacks; what needs them is refused there, but can be imported.
 O_CLOEXEC: int = getattr(os, "O_CLOEXEC", 0)
@@ -129,6 +132,37 @@ def make_folder_below(folder: Path, name: str | Path) -> Path:
         raise OSError(errno.ELOOP, f"a link leads out of {folder}", str(made))
     made.mkdir(parents=True, exist_ok=True)
     return made
+
+
+def extract_below(archive: TarFile, member: TarInfo, folder: Path) -> bool:
+    """Unpack one member of an archive, unless it would leave ``folder``. Returns whether it was unpacked.
+
+    What counts is tarfile's filter "data". Python before 3.11.4 has none (Debian 12): there only files and folders are
+    unpacked. Raises ``OSError`` when the disk refuses.
+    """
+    import tarfile
+
+    if hasattr(tarfile, "data_filter"):
+        try:
+            archive.extract(member, folder, filter="data")
+        except tarfile.FilterError:
+            return False
+        return True
+    root = os.path.realpath(folder)
+    target = os.path.realpath(os.path.join(root, member.name))
+    if not (member.isreg() or member.isdir()) or os.path.commonpath((root, target)) != root:
+        return False
+    member.mode = 0o755 if member.isdir() else member.mode & 0o755 | 0o600
+    member.uid, member.gid, member.uname, member.gname = os.geteuid(), os.getegid(), "", ""
+    archive.extract(member, root)
+    return True
+
+
+def extract_all_below(archive: TarFile, folder: Path) -> None:
+    """Unpack an archive. Raises ``ValueError`` at the first member that would leave ``folder``."""
+    for member in archive:
+        if not extract_below(archive, member, folder):
+            raise ValueError(f"{member.name!r} in the archive leads out of its folder")
 
 
 def write_whole(path: Path, data: bytes | Iterable[bytes], *, mode: int | None = None, flush: bool = False) -> None:

@@ -31,6 +31,7 @@ from adk_skills_agent.evals.preparation import Prepared, Request
 from adk_skills_agent.evals.run.plan import Key, Trial
 from adk_skills_agent.evals.run.settings import SCRIPTED, ModelNames
 from adk_skills_agent.evals.run.trial import unmeasured_row
+from adk_skills_agent.platforms import extract_all_below
 from adk_skills_agent.sandbox import join_cluster as join
 from adk_skills_agent.sandbox import load_ray, sentence_of, temporary_prefix, why_no_worker
 
@@ -285,7 +286,7 @@ def packed(found: Mapping[Path, int]) -> dict[str, Any]:
 def unpack(job: NodeJob, folder: Path) -> None:
     """Write the files of a job below a folder."""
     with tarfile.open(fileobj=io.BytesIO(job.bundle)) as archive:
-        archive.extractall(folder, filter="data")
+        extract_all_below(archive, folder)
 
 
 def unpacked(job: Job, folder: Path) -> Request:

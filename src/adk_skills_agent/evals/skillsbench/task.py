@@ -21,6 +21,7 @@ from adk_skills_agent.catalog import CatalogReader, RegistryConfig, SkillsRegist
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format.models import Diagnostic, Severity
 from adk_skills_agent.format.yaml_fields import YamlProblem, load_fields
+from adk_skills_agent.platforms import extract_below
 from adk_skills_agent.settings import parsed_toml
 
 _COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
@@ -400,7 +401,4 @@ def unpack_skills(packed: bytes, folder: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:") as archive:
         for member in archive:
             if member.isfile() or member.isdir():
-                try:
-                    archive.extract(member, folder, filter="data")
-                except tarfile.FilterError:
-                    continue  # it would leave the folder
+                extract_below(archive, member, folder)

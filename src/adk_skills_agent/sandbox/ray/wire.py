@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from adk_skills_agent.platforms import extract_all_below
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, IsolationReport
 from adk_skills_agent.sandbox.secrets import Secret
 from adk_skills_agent.sandbox.streaming import ResourceSample
@@ -121,7 +122,7 @@ def packed_folder(folder: Path) -> bytes:
 def unpack_folder(packed: bytes, folder: Path) -> None:
     """Write such an archive into a folder; nothing leaves it. Blocking."""
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
+        extract_all_below(archive, folder)
 
 
 def package_version() -> str:
