@@ -149,7 +149,8 @@ def extract_below(archive: TarFile, member: TarInfo, folder: Path) -> bool:
             return False
         return True
     root = os.path.realpath(folder)
-    target = os.path.realpath(os.path.join(root, member.name))
+    member.name = member.name.lstrip("/")
+    target = os.path.realpath(Path(root) / member.name)
     if not (member.isreg() or member.isdir()) or os.path.commonpath((root, target)) != root:
         return False
     member.mode = 0o755 if member.isdir() else member.mode & 0o755 | 0o600
