@@ -6,6 +6,7 @@ import http.server
 import io
 import json
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -240,6 +241,33 @@ def test_row_190_git_does_not_reach_a_private_address_that_a_name_gets_after_it_
             with pytest.raises(SourceError, match="cannot be reached"):
                 fetch_skills(read_origin(f"git+{place}"), named_by=(user,))
         assert asked == []
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_row_190_a_git_that_does_not_know_the_setting_fetches_nothing_that_others_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Seen: git before 2.37 passes over ``http.curloptResolve`` without a word, and looks the name up again."""
+    real = shutil.which("git")
+    old = tmp_path / "git"
+    old.write_text(
+        f'#!/bin/sh\n[ "$1" = -c ] && [ "$3" = --version ] && echo git version 2.34.1 && exit\nexec {real} "$@"\n'
+    )
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    server, asked = _inner_service()
+    place = f"http://localhost:{server.server_address[1]}/x.git"
+    monkeypatch.setattr("adk_skills_agent.sources.http._refuse_address", lambda *_: None)
+    user = read_origin("git+http://example.com/y.git")
+    try:
+        with pytest.raises(SourceError, match=r"git 2\.34 can be led to a private address.* 2\.37 or newer"):
+            fetch_skills(read_origin(f"git+{place}"), named_by=(user,))
+        assert asked == []
+        with pytest.raises(SourceError, match=r"no such repository|cannot be reached"):  # allowed, and asked
+            fetch_skills(read_origin(f"git+{place}"), named_by=(user,), allow_private=True)
+        assert asked != []
     finally:
         server.shutdown()
         server.server_close()

@@ -48,6 +48,8 @@ _FOREIGN = (
     "GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_COMMON_DIR "
     "GIT_NAMESPACE GIT_PREFIX GIT_CEILING_DIRECTORIES GIT_EXTERNAL_DIFF GIT_TRACE GIT_TRACE_CURL GIT_CURL_VERBOSE"
 )
+_KNOWS_ADDRESSES = (2, 37)
+"""The first git with the setting ``http.curloptResolve``."""
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _LFS = b"version https://git-lfs.github.com/spec/"
 _ENTRY = re.compile(rb"(\d{6}) (\w+) ([0-9a-f]+)\t(.+)", re.DOTALL)
@@ -366,13 +368,29 @@ def _pinned(url: str, addresses: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
     git looks a name up again, and then it may have a private address (DNS rebinding). A name without an address gets
     one that nobody has: a proxy, which looks it up itself, is asked all the same.
+
+    Raises ``SourceError`` when git is too old to know the setting: it would pass over it without a word.
     """
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or parts.hostname is None:
         return ()
+    version = _git_version()
+    if version < _KNOWS_ADDRESSES:
+        raise SourceError(
+            f"{without_credentials(url)} was named by somebody else, and git {'.'.join(map(str, version)) or 'here'} "
+            f"can be led to a private address by it. Update git to {'.'.join(map(str, _KNOWS_ADDRESSES))} or newer, or "
+            "allow private addresses (--allow-private)."
+        )
     listed = ",".join(f"[{one}]" if ":" in one else one for one in addresses or ("255.255.255.255",))
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return (("http.curloptResolve", f"{parts.hostname}:{port}:{listed}"),)
+
+
+def _git_version() -> tuple[int, ...]:
+    """The version of git, its first two numbers; empty when git does not tell one."""
+    said = _git(Path(tempfile.gettempdir()), "--version").decode("utf-8", "replace")
+    found = re.search(r"(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found is not None else ()
 
 
 def _quoted(value: str) -> str:
