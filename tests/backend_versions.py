@@ -13,7 +13,7 @@ from pathlib import Path
 import container_engines
 from adk_skills_agent.sandbox.local.kernel import landlock
 
-_ENGINES = {"container-docker": "docker", "container-podman": "podman", "container-gvisor": "podman"}
+_ENGINES = {"container-docker": "docker", "container-podman": "podman", "container-gvisor": "gvisor"}
 _LIBRARIES = {"kubernetes": "k8s-agent-sandbox", "remote": "google-adk"}
 
 
@@ -50,7 +50,7 @@ def _engine(name: str, *, runsc: bool) -> str:
     finally:
         client.close()
     runtime = _first_line("runsc") if runsc else _first_line("runc")
-    return f"{name.capitalize()} {told['Version']}, {runtime}"
+    return f"{'Docker' if runsc else name.capitalize()} {told['Version']}, {runtime}"
 
 
 def _first_line(program: str) -> str:

@@ -34,14 +34,14 @@ PACKAGES = {
     "podman": ("podman", "runc", "conmon", "netavark", "uidmap"),
     "docker": ("docker.io", "runc"),
     "runsc": ("runsc",),
-    "gvisor": ("podman", "runsc", "conmon", "netavark", "uidmap"),
+    "gvisor": ("docker.io", "runsc"),
     "debootstrap": ("debootstrap",),
 }
 PROGRAMS = {
     "podman": ("podman", "runc"),
     "docker": ("dockerd", "runc"),
     "runsc": ("runsc",),
-    "gvisor": ("podman", "runsc"),  # a Podman whose own runtime is runsc: it takes no other over Docker's protocol
+    "gvisor": ("dockerd", "runsc"),  # Podman takes no runtime but its own over Docker's protocol
 }
 _WATCHERS = ("containerd", "conmon")
 _OWNER_LABEL = "adk-skills.owner"
@@ -52,7 +52,7 @@ _CONTAINERS_CONF = """\
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
 [engine]
-runtime = "{runtime}"
+runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
 [engine.runtimes]
@@ -238,10 +238,11 @@ def _launch(name: str, folder: Path, more: tuple[str, ...] = ()) -> subprocess.P
     socket = folder / "engine.sock"
     socket.unlink(missing_ok=True)
     environment = dict(os.environ)
-    if name in {"podman", "gvisor"}:
+    if name == "gvisor":
+        more = ("--add-runtime", f"runsc={_runsc_wrapper(folder)}", *more)
+    if name == "podman":
         settings = folder / "containers.conf"
-        runtime = "runsc" if name == "gvisor" else "runc"
-        settings.write_text(_CONTAINERS_CONF.format(runsc=_runsc_wrapper(folder), runtime=runtime))
+        settings.write_text(_CONTAINERS_CONF.format(runsc=_runsc_wrapper(folder)))
         environment["CONTAINERS_CONF"] = str(settings)
         command = [*_podman(folder), "system", "service", "--time=0", f"unix://{socket}"]
     else:
@@ -274,9 +275,9 @@ def _podman(folder: Path) -> list[str]:
 
 
 def _runsc_wrapper(folder: Path) -> str:
-    """runsc for a container that has no network and that Podman does not give flags for."""
+    """runsc for containers without a network, on a machine without KVM."""
     wrapper = folder / "runsc"
-    wrapper.write_text('#!/bin/sh\nexec runsc --network=none --platform=ptrace --ignore-cgroups "$@"\n')
+    wrapper.write_text('#!/bin/sh\nexec runsc --network=none --platform=ptrace "$@"\n')
     wrapper.chmod(0o755)
     return str(wrapper)
 

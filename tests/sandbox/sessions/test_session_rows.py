@@ -394,8 +394,6 @@ if os.fork() == 0:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", BURNING)
 async def test_row_211_what_is_left_running_uses_no_more_time_than_an_execution_may(kept: Kept, way: str) -> None:
-    if kept.policy.isolation == IsolationLevel.CONTAINER:
-        pytest.skip("the engine shares out the processors of containers")
     limits = {"wall_seconds": 5.0, "cpu_seconds": 1}
     code = f"import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n{BURNING[way]}"
     assert (await kept.run(code, **limits)).status == "ok"

@@ -61,7 +61,7 @@ class ContainerChannel:
         return not (self._killed or self._ended or self._stream.ended)
 
     async def keeps_limits(self, cpu_seconds: float | None) -> bool:  # noqa: ARG002
-        """Always: its file systems are full at their limits, and the engine shares out the processors."""
+        """Always: its file systems are full at their limits, and its program looks at what is left running."""
         return True
 
     async def send(self, data: bytes) -> None:

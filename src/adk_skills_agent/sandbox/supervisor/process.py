@@ -470,6 +470,7 @@ class Watch:
         self._oom_before = 0
         self._cpu_before: int | None = None
         self._reaped_before = 0.0
+        self._rest_until: float | None = None
         self._next = 0.0
 
     def begin(self, *, of_command: bool) -> None:
@@ -494,6 +495,15 @@ class Watch:
             return self.terminals is not None and len(os.listdir("/dev/pts")) - 1 > self.terminals
         except OSError:
             return False
+
+    def rest(self, seconds: float | None) -> None:
+        """An execution of code has ended, and what it left running may use some processor time until the next."""
+        used = None if seconds is None else _counted(_CPU_MICROSECONDS)
+        self._rest_until = None if used is None or seconds is None else used + seconds * 1e6
+
+    def has_used_much_time(self) -> bool:
+        """Whether it has used more than that (row 211); where no group of its own counts, nobody knows."""
+        return self._rest_until is not None and (_counted(_CPU_MICROSECONDS) or 0) > self._rest_until
 
     def cpu_ms(self) -> float | None:
         """What everything in the sandbox has used since then, where it has a group of its own that tells."""

@@ -108,9 +108,10 @@ class Supervisor:
     def _look_at_clock(self) -> None:
         run = self._running
         if run is None:
-            # What code of a session left running goes on between two executions (row 170).
-            is_due = self._kernel is not None and self._alone and self._watch.is_due()
-            if is_due and (self._watch.has_hidden_memory() or self._watch.has_many_terminals()):
+            # What code of a session left running goes on between two executions (rows 170, 211).
+            watch = self._watch
+            is_due = self._kernel is not None and self._alone and watch.is_due()
+            if is_due and (watch.has_hidden_memory() or watch.has_many_terminals() or watch.has_used_much_time()):
                 self._end(0)
             return
         now = time.monotonic()
@@ -359,6 +360,8 @@ class Supervisor:
     def _finish(self, run: Running) -> None:
         """Everything written before the end goes first, then the files, then ``done``."""
         self._running = None
+        if self._kernel is not None:
+            self._watch.rest(run.rest_seconds)
         for descriptor, stream in self._pipes.of(run.id):
             for data in self._pipes.drain(descriptor):
                 self._pass_on(run.id, stream, data, late=False)
@@ -433,6 +436,8 @@ class Running:
         self.began = time.monotonic()
         deadline = frame.get("deadline_ms")
         self.deadline: float | None = None if deadline is None else self.began + deadline / 1000
+        # Processor time that what it leaves running may use until the next execution.
+        self.rest_seconds: float | None = frame.get("cpu_seconds") or (None if deadline is None else deadline / 1000)
         self.grace = frames.number(frame, "grace_ms", 1000) / 1000
         self.flood: int | None = frame.get("flood")
         self.files: dict[str, int] | None = frame.get("files")
