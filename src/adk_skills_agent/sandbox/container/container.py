@@ -173,7 +173,8 @@ class ContainerChannel:
         reader = frames.FrameReader()
         try:
             async with asyncio.timeout(READY_SECONDS):
-                await self.send(frames.encode({"t": "hello", "proto": frames.PROTOCOL, **plan.hello()}))
+                hello = {"t": "hello", "proto": frames.PROTOCOL, **plan.hello(self._engine.info)}
+                await self.send(frames.encode(hello))
                 while data := await self.receive():
                     for frame in reader.feed(data):
                         check_ready(frame)

@@ -18,6 +18,9 @@ from adk_skills_agent.sandbox.supervisor import frames
 NOBODY = 65534
 _MOST_SOCKETS = 1_024
 _MOST_TERMINALS = 64  # as on this machine; an engine's mount has no bound but the machine's 3,072
+_GVISOR = "runsc"
+_GVISOR_TASKS, _GVISOR_TASKS_EACH = 128, 12
+"""Tasks on the host: gVisor's own (56 were seen), and for each process of a run (8 were seen, with ptrace)."""
 _SUPERVISOR_PROCESSES = 1
 _SUPERVISOR_MEMORY_BYTES = 32 << 20
 _LEAST_FILES = 4096  # more than a script, see limit_files()
@@ -160,10 +163,13 @@ class Plan:
             made["runtime"] = options.runtime
         if policy.memory_bytes is not None:
             made["mem_limit"] = made["memswap_limit"] = policy.memory_bytes + _SUPERVISOR_MEMORY_BYTES
-        made["pids_limit"] = -1 if policy.pids is None else policy.pids + _SUPERVISOR_PROCESSES
+        pids = None if policy.pids is None else policy.pids + _SUPERVISOR_PROCESSES
+        if pids is not None and _is_gvisor(options, info):
+            pids = _GVISOR_TASKS + _GVISOR_TASKS_EACH * pids
+        made["pids_limit"] = -1 if pids is None else pids
         return made
 
-    def hello(self) -> dict[str, Any]:
+    def hello(self, info: EngineInfo) -> dict[str, Any]:
         """What the program in it is told first: limits that no engine sets, or not every one."""
         policy = self.policy
         limits = {"CORE": 1, "FSIZE": policy.file_bytes, "NOFILE": policy.open_files}
@@ -174,6 +180,8 @@ class Plan:
             # As much as 200 KiB in each is charged to no control group. With a network it may be the host's.
             "sockets": None if policy.network.mode == "host" or policy.memory_bytes is None else _MOST_SOCKETS,
             "terminals": _MOST_TERMINALS,
+            # A control group counts gVisor's own threads; the program counts those of the run.
+            "tasks": policy.pids if _is_gvisor(self.options, info) else None,
             "alone": True,
             # The engine's own filter leaves more open than a script needs: ptrace, io_uring, netlink, other tables.
             "filters": {arch: frames.base64(program(arch, NAMESPACES)) for arch in NUMBERS},
@@ -198,17 +206,21 @@ class Plan:
         """Who enforces what, for the isolation report."""
         options, policy = self.options, self.policy
         runtime = options.runtime or info.default_runtime or "its runtime"
-        by = f"{info.product} ({runtime})"
+        by, is_gvisor = f"{info.product} ({runtime})", _is_gvisor(options, info)
         return {
             "files": f"{by}: read-only image" if options.read_only_root else f"{by}: image",
             "network": f"{by}: network {options.network}" if policy.network.mode == "host" else f"{by}: no network",
             "processes": f"{by}: process namespace",
             "memory": f"{by}: cgroup" if policy.memory_bytes is not None else "none",
-            "pids": f"{by}: cgroup" if policy.pids is not None else "none",
+            "pids": "none" if policy.pids is None else f"{by}: {'supervisor, ' if is_gvisor else ''}cgroup",
             "disk": f"{by}: memory file systems of a fixed size",
             "cpu": "rlimit" if options.cpus is None else f"{by}: cgroup, rlimit",
-            "syscalls": f"{by}: {'gVisor' if runtime == 'runsc' else 'seccomp'}, capabilities",
+            "syscalls": f"{by}: {'gVisor' if is_gvisor else 'seccomp'}, capabilities",
         }
+
+
+def _is_gvisor(options: ContainerOptions, info: EngineInfo) -> bool:
+    return (options.runtime or info.default_runtime or "").startswith(_GVISOR)
 
 
 def _memory_folder(info: EngineInfo, size: int | None, inodes: int | None, user: str | None) -> str:

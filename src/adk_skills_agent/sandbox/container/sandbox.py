@@ -299,7 +299,7 @@ class ContainerSandbox(Sandbox):
 
 def _key(plan: Plan, info: EngineInfo) -> str:
     """Containers with the same settings serve the same runs."""
-    return json.dumps([plan.settings(info, "", {}), plan.hello()], sort_keys=True, default=repr)
+    return json.dumps([plan.settings(info, "", {}), plan.hello(info)], sort_keys=True, default=repr)
 
 
 class ContainerSessions:

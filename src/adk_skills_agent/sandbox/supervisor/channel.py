@@ -160,6 +160,8 @@ class Answer:
             return [f"Stopped: more than {policy.workspace_inodes or 0:,} files in {done['disk'][:100]}."]
         if cause is None and (terminals := self.number("terminals")):
             return [f"Stopped: it opened more terminals than are allowed, {terminals:.0f}."]
+        if cause is None and (tasks := self.number("tasks")):
+            return [f"Stopped: it had more processes and threads than pids, {tasks:.0f}."]
         return []
 
     def take(self, frame: frames.Frame) -> bool:

@@ -331,6 +331,18 @@ def _processes() -> Iterator[Tuple[int, str, int]]:
         yield int(name), state.decode(), int(parent)
 
 
+def _tasks() -> int:
+    """All processes and threads but those of this process."""
+    found = 0
+    for pid, state, _ in _processes():
+        if pid != os.getpid() and state not in "ZX":
+            try:
+                found += len(os.listdir(f"/proc/{pid}/task"))
+            except OSError:
+                pass  # ended meanwhile
+    return found
+
+
 def limit_files(most: int) -> None:
     """Limit the open files of everything that is started from here on, and not this process's own.
 
@@ -460,13 +472,15 @@ class Watch:
 
     ``inodes`` are the most files and folders of some file systems; a tmpfs does not limit them everywhere. ``sockets``
     are the most of the sandbox's network, those that nobody accepted among them; None where it has none of its own.
-    ``terminals`` are the most that it may open; None where they are not its own.
+    ``terminals`` are the most that it may open; None where they are not its own. ``tasks`` are the most processes and
+    threads besides the supervisor, where nothing outside limits exactly those.
     """
 
     def __init__(self) -> None:
         self.inodes: dict[str, int] = {}
         self.sockets: int | None = None
         self.terminals: int | None = None
+        self.tasks: int | None = None
         self._oom_before = 0
         self._cpu_before: int | None = None
         self._reaped_before = 0.0
@@ -496,6 +510,10 @@ class Watch:
         except OSError:
             return False
 
+    def has_many_tasks(self) -> bool:
+        """Whether there are more processes and threads than it may have."""
+        return self.tasks is not None and _tasks() > self.tasks
+
     def rest(self, seconds: float | None) -> None:
         """An execution of code has ended, and what it left running may use some processor time until the next."""
         used = None if seconds is None else _counted(_CPU_MICROSECONDS)
@@ -517,7 +535,7 @@ class Watch:
 
     def is_wanted(self) -> bool:
         """Whether there is a limit that is looked at."""
-        return bool(self.inodes or self.sockets or self.terminals)
+        return bool(self.inodes or self.sockets or self.terminals or self.tasks)
 
     def is_due(self) -> bool:
         """Whether it is time to look at the limits again; once in each interval."""

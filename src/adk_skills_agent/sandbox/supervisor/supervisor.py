@@ -111,7 +111,12 @@ class Supervisor:
             # What code of a session left running goes on between two executions (rows 170, 211).
             watch = self._watch
             is_due = self._kernel is not None and self._alone and watch.is_due()
-            if is_due and (watch.has_hidden_memory() or watch.has_many_terminals() or watch.has_used_much_time()):
+            if is_due and (
+                watch.has_hidden_memory()
+                or watch.has_many_terminals()
+                or watch.has_many_tasks()
+                or watch.has_used_much_time()
+            ):
                 self._end(0)
             return
         now = time.monotonic()
@@ -129,6 +134,9 @@ class Supervisor:
             if "terminals" not in run.done and self._watch.has_many_terminals():
                 run.done["terminals"] = self._watch.terminals
                 self._kill(run, "it opened too many terminals")
+            if "tasks" not in run.done and self._watch.has_many_tasks():
+                run.done["tasks"] = self._watch.tasks
+                self._kill(run, "it had too many processes")
         if run.drain_until is not None:
             if now >= run.drain_until or not self._pipes.of(run.id):
                 self._finish(run)
@@ -221,6 +229,7 @@ class Supervisor:
         self._watch.inodes = frame.get("inodes") or self._watch.inodes
         self._watch.sockets = frame.get("sockets") or self._watch.sockets
         self._watch.terminals = frame.get("terminals") or self._watch.terminals
+        self._watch.tasks = frame.get("tasks") or self._watch.tasks
         limits = dict(frame.get("limits") or {})
         if self._batch:  # the answer is a file, which may be larger than any that a command may write
             self._file_bytes = limits.pop("FSIZE", None)
