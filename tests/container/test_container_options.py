@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
@@ -86,6 +87,32 @@ def test_a_network_and_a_runtime_are_choices() -> None:
     assert made["network_mode"] == "agents"
     assert made["runtime"] == "runsc"
     assert "nano_cpus" not in made
+
+
+@pytest.mark.parametrize("info", [DOCKER, replace(DOCKER, default_runtime="runsc-kvm")])
+def test_gvisors_own_threads_do_not_use_up_a_runs_processes(info: EngineInfo) -> None:
+    """Seen: it has some 50 threads on the host and 8 more for each process; at ``pids=48`` every run was ended."""
+    plan = Plan("sha256:1", ContainerOptions(runtime="runsc" if info is DOCKER else None), SandboxPolicy(pids=48))
+    assert plan.settings(info, "program", {})["pids_limit"] > 50 + 8 * 48
+    assert plan.hello(info)["tasks"] == 48
+    assert plan.report_of(info)["pids"].endswith("supervisor, cgroup")
+    assert Plan("sha256:1", ContainerOptions(runtime="runc"), SandboxPolicy(pids=48)).hello(info)["tasks"] is None
+
+
+@pytest.mark.slow
+async def test_gvisor_runs_a_script_with_few_processes_and_ends_one_that_has_more() -> None:
+    engine = container_engines.require("gvisor")
+    box = ContainerSandbox(engine.image, base_url=engine.url, options=ContainerOptions(runtime="runsc"))
+    policy = SandboxPolicy(pids=16, wall_seconds=20.0)
+    many = "import os, time\nfor _ in range(40):\n    if not os.fork(): time.sleep(15); os._exit(0)\ntime.sleep(15)"
+    try:
+        fine = await box.run(ExecutionRequest(("python3", "-c", "print('there')"), policy))
+        ended = await box.run(ExecutionRequest(("python3", "-c", many), policy))
+    finally:
+        await box.close()
+    assert (fine.status, fine.stdout) == ("ok", b"there\n")
+    assert any("more processes and threads than pids, 16" in note for note in ended.notes)
+    assert not ended.timed_out
 
 
 @pytest.mark.parametrize("options", [{"cpus": 0}, {"user": "nobody"}, {"python": ""}, {"cpus": float("nan")}])
