@@ -194,6 +194,31 @@ NOT_ELSEWHERE = {
     "test_a_policy_is_met_exactly_or_refused_with_reasons": "there are no levels to choose from",
 }
 """Rows that other machines decide on; those that hold from a level up are theirs, too, but for these."""
+_NO_TIMES = "nobody inside is told what all of it uses, and there is no group to ask"
+_NO_FILES = "its file systems do not count files; what they take of memory counts"
+_ITS_TASKS = "its own threads count, so the program in it ends a run that has more, or the engine ends all"
+_OLD_LS = "ls of the image asks what runsc of 2022 does not know"
+_OWN_KERNEL = "its kernel answers by itself, and nothing of it reaches Linux"
+NOT_GVISOR = {
+    "test_row_4_a_fork_bomb_stays_inside_its_limit_and_ends_at_the_deadline": _ITS_TASKS,
+    "test_row_5_threads_run_out_in_the_script_only": _ITS_TASKS,
+    "test_the_limit_of_processes_is_the_runs_own_and_exact": _ITS_TASKS,
+    "test_row_11_very_many_files_are_stopped_or_collection_is_bounded": _NO_FILES,
+    "test_row_11_files_without_content_are_counted_too": _NO_FILES,
+    "test_row_16_cpu_of_children_is_limited_each_and_reported": _NO_TIMES,
+    "test_row_16_cpu_of_a_run_that_is_killed_is_reported": _NO_TIMES,
+    "test_row_16_cpu_of_strays_that_are_killed_is_reported": _NO_TIMES,
+    "test_row_17_limits_cannot_be_raised_nor_those_of_others_changed": _OWN_KERNEL,
+    "test_row_56_no_network_is_reached_and_refusal_is_immediate": "it refuses with other numbers",
+    "test_row_62_calls_by_another_table_end_the_process": _OWN_KERNEL,
+    "test_row_63_nothing_can_be_typed_into_a_terminal": "it refuses with other numbers",
+    "test_row_64_the_kernel_cannot_be_configured": _OWN_KERNEL,
+    "test_folders_named_by_the_policy_are_readable_at_their_own_path": "it refuses with other numbers",
+    "test_row_29_nothing_inside_can_end_or_stop_process_1": "process 1 is one like others, and its end is an error",
+    "test_row_29_a_run_whose_keeper_is_killed_is_an_error_of_the_sandbox_and_clean": "its processes are not Linux's",
+    "test_row_61_two_runs_share_no_place": _OLD_LS,
+}
+"""Rows that gVisor decides on; see docs/reference/backends.md."""
 SUPERVISED_ELSEWHERE = frozenset(
     {
         "test_row_16_cpu_of_strays_that_are_killed_is_reported",
@@ -303,6 +328,8 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     if chosen.is_elsewhere and row not in SUPERVISED_ELSEWHERE and (mark is not None or row in NOT_ELSEWHERE):
         why = NOT_ELSEWHERE.get(row, "what keeps scripts apart is the place's own")
         pytest.skip(f"{chosen.name}: {why}")
+    if chosen.name == "container-gvisor" and row in NOT_GVISOR:
+        pytest.skip(f"{chosen.name}: {NOT_GVISOR[row]}")
     own = request.node.get_closest_marker("local")
     if own is not None and not chosen.is_local:
         pytest.skip(f"about this machine's own levels: {own.args[0]}")
