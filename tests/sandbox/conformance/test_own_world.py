@@ -227,6 +227,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 
 @pytest.mark.level("namespaces")
 async def test_the_sandboxs_user_has_a_name_and_nobody_of_the_host_is_listed(box):
+    """Its home, where ssh looks for settings, is not the workspace of all skills (row 203)."""
     code = """
 import getpass, os, pwd
 print(getpass.getuser(), pwd.getpwuid(os.getuid()).pw_dir, len(pwd.getpwall()), os.getuid() != 0)
