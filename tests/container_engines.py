@@ -43,6 +43,7 @@ PROGRAMS = {
     "runsc": ("runsc",),
     "gvisor": ("dockerd", "runsc"),  # Podman takes no runtime but its own over Docker's protocol
 }
+_KEPT_SECONDS = 86_400.0
 _WATCHERS = ("containerd", "conmon")
 _OWNER_LABEL = "adk-skills.owner"
 _started: list[subprocess.Popen[bytes]] = []  # held, or Python warns that nobody waits for them
@@ -413,8 +414,9 @@ def rootfs() -> Path:
             pytest.skip(
                 "an image is made with debootstrap: apt-get install debootstrap (make test-slow does it as root)"
             )
-        for old in folder.glob("*.tar"):
-            old.unlink()
+        for old in folder.glob("*.tar"):  # not those of other checkouts, where tests may run now
+            if time.time() - old.stat().st_mtime > _KEPT_SECONDS:
+                old.unlink()
         done = subprocess.run(
             [str(SOURCES / "build_rootfs"), str(made)],
             env={**os.environ, "UV": str(Path(sys.executable).parent / "uv")},
