@@ -18,11 +18,12 @@ import pytest
 from adk_skills_agent.cli.sources import open_skill
 from adk_skills_agent.errors import ConfigError, PackageError
 from adk_skills_agent.installation import install_hint
-from adk_skills_agent.packages import uv
+from adk_skills_agent.packages import environments, uv
 from adk_skills_agent.packages.environments import Environment, collect, find_environment, prepare
 from adk_skills_agent.packages.lock import Lock, parse_lock, read_lock, resolve
 from adk_skills_agent.packages.skill_environments import Dependencies, SkillEnvironments
 from adk_skills_agent.packages.uv import Index
+from adk_skills_agent.sandbox import remove_tree
 from local_index import LocalIndex, wheel
 
 
@@ -102,6 +103,48 @@ def test_row_146_a_wheel_that_unpacks_to_more_than_the_disk_should_hold_is_stopp
     assert "uv was stopped" in owner
     assert whole_folders(cache) == []
     assert sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()) < 1 << 20
+
+
+def test_row_225_what_uv_reads_of_a_wheel_takes_no_more_memory_than_it_may(
+    index: LocalIndex, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: 18 GB for the list of files in a wheel of 4 MB."""
+    index.add("large", files={"large.py": ""}, record_extra=["large.py,,"] * 4_000_000)
+    lock = locked(index, cache, "large")
+    monkeypatch.setattr(uv, "_MOST_MEMORY", 192 << 20)
+    with pytest.raises(PackageError) as caught:
+        prepared(lock, index, cache)
+    assert "needs too much memory to be installed" in sentences(caught.value)[0]
+    index.add("small")
+    assert made(index, cache, "small")
+
+
+def test_row_225_files_of_a_package_that_the_agent_itself_reads_may_have_any_size(
+    index: LocalIndex, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = tmp_path / "large.pth"
+    with large.open("wb") as file:
+        file.truncate(1 << 42)
+    assert not environments._runs_at_start(large)
+    index.add("listed")
+    monkeypatch.setattr(environments, "_MOST_RECORD_BYTES", 100)
+    with pytest.raises(PackageError) as caught:
+        made(index, cache, "listed")
+    assert "has a list of files of more than" in sentences(caught.value)[1]
+
+
+def test_row_226_a_wheel_with_a_thousand_folders_in_folders_is_refused_and_leaves_nothing(
+    index: LocalIndex, cache: Path
+) -> None:
+    """Seen: a RecursionError, and the files of each try stayed for ever."""
+    index.add("deep", files={"deep.py": "", f"deep_data/{'a/' * 1_200}x.py": ""})
+    try:
+        with pytest.raises(PackageError) as caught:
+            made(index, cache, "deep")
+        assert "more than 100 folders in folders" in sentences(caught.value)[1]
+        assert whole_folders(cache) == []
+    finally:
+        remove_tree(str(cache))  # uv's cache has it, and pytest cannot remove it
 
 
 def test_the_modules_are_compiled_and_read_only(index: LocalIndex, cache: Path) -> None:

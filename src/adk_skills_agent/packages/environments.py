@@ -33,6 +33,7 @@ from adk_skills_agent.packages.lock import Lock, check_fits, npm_cache, python_o
 from adk_skills_agent.packages.npm import NODE_DIR, checked_lock, install_node, link_commands, node_version, write_node
 from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
 from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW
+from adk_skills_agent.sandbox import remove_tree
 
 INSTALL_SECONDS = 1_800.0
 """For all downloads of an environment: torch and what it brings are 3 GB."""
@@ -48,6 +49,8 @@ _FORMAT = 2
 _TOUCH_SECONDS = 3_600.0
 _COMPILE_SECONDS = 900.0
 _COMPILE_BYTES = 1 << 30  # of memory for each process: the compiler takes 400 times the size of a source (row 142)
+_MOST_RECORD_BYTES = 64 << 20  # of the list of a package's files; the largest known ones have 5 MB
+_MOST_DEPTH = 100  # of folders in folders
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PYTHON_NAME = re.compile(r"python[\d.]*[tw]?|pythonw?")
 # A package's command of such a name would stand in for the system's in every shell script.
@@ -411,7 +414,8 @@ def _cleaned(env: Path, site: Path, before: dict[str, str], lock: Lock, what: st
 
 def _runs_at_start(path: Path) -> bool:
     try:
-        lines = path.read_bytes()[: 1 << 20].splitlines()
+        with path.open("rb") as stream:
+            lines = stream.read(1 << 20).splitlines()
     except OSError:
         return True
     return any(line.startswith((b"import ", b"import\t")) for line in lines)
@@ -437,6 +441,8 @@ def _refusal(env: Path, site: Path, before: dict[str, str], lock: Lock) -> str:
         return f"A package made folders for another Python in lib: {', '.join(sorted(others)[:3])}."
     root = os.path.realpath(env)
     for folder, folders, files in os.walk(env):
+        if folder.count(os.sep) - str(env).count(os.sep) > _MOST_DEPTH:  # what walks through them calls itself
+            return f"A package made more than {_MOST_DEPTH} folders in folders."
         for name in (*folders, *files):
             path = os.path.join(folder, name)  # noqa: PTH118 - thousands of them
             status = os.lstat(path)
@@ -453,7 +459,10 @@ def _refusal(env: Path, site: Path, before: dict[str, str], lock: Lock) -> str:
     for record in site.glob("*.dist-info"):
         name, _, version = record.name.removesuffix(".dist-info").rpartition("-")
         installed[canonicalize_name(name)] = version
-        outside = _recorded_outside(record / "RECORD", site, env)
+        listed = record / "RECORD"
+        if listed.exists() and listed.stat().st_size > _MOST_RECORD_BYTES:
+            return f"{record.name} has a list of files of more than {_MOST_RECORD_BYTES >> 20} MiB."
+        outside = _recorded_outside(listed, site, env)
         if outside:
             return f"{record.name} says that it wrote outside the environment: {outside}."
     missing = [one.name for one in lock.python_packages if one.name not in installed]
@@ -465,12 +474,14 @@ def _refusal(env: Path, site: Path, before: dict[str, str], lock: Lock) -> str:
 
 def _own_files_again(env: Path, before: dict[str, str]) -> dict[str, str]:
     found = {}
-    for name in before:
+    for name, was in before.items():
         path = env / name
         with contextlib.suppress(OSError):
-            found[name] = (
-                str(path.readlink()) if path.is_symlink() else path.read_text(encoding="utf-8", errors="replace")
-            )
+            if path.is_symlink():
+                found[name] = str(path.readlink())
+            else:
+                with path.open(encoding="utf-8", errors="replace") as stream:
+                    found[name] = stream.read(len(was) + 1)  # it may be of any size now
     return found
 
 
@@ -504,7 +515,7 @@ def _make_read_only(env: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(str(folder))  # of any depth; what stays is logged
 
 
 # Collecting what nobody uses.

@@ -24,7 +24,8 @@ from typing import Any
 
 from adk_skills_agent.errors import PackageError
 from adk_skills_agent.packages.findings import word_set
-from adk_skills_agent.packages.uv import Cause, Index, Progress, failure, run_program
+from adk_skills_agent.packages.uv import OUT_OF_MEMORY, Cause, Index, Progress, failure, run_program
+from adk_skills_agent.platforms import open_regular
 from adk_skills_agent.sandbox import temporary_prefix
 
 PREFIX = "npm:"
@@ -37,6 +38,7 @@ _SPEC = re.compile(r"[\w.^~<>=*|&+ -]{0,100}")
 _VERSION = re.compile(r"\d[\w.+-]{0,99}")
 _PLACE = re.compile(rf"(?:node_modules/{_NAME.pattern}/)*node_modules/{_NAME.pattern}", re.IGNORECASE)
 _MAX_PACKAGES = 5_000
+_MAX_LOCK_BYTES = 32 << 20  # a lock of 5,000 packages has 3 MB
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _KEPT = word_set(
     """
@@ -62,6 +64,7 @@ _CAUSES: tuple[Cause, ...] = (
         "cannot be installed: the disk is full",
         "The disk is full. Free some space (adk-skills prepare --collect removes unused environments).",
     ),
+    OUT_OF_MEMORY,
     Cause(
         re.compile(r"EINTEGRITY"),
         "were refused: what the registry sent is not what was locked",
@@ -175,8 +178,11 @@ def resolve_node(
     with tempfile.TemporaryDirectory(prefix=temporary_prefix("npm")) as folder:
         _write_manifest(Path(folder), requirements, known)
         _run_npm(arguments, folder, cache=cache, index=index, what=what, seconds=seconds, progress=progress)
-        table = json.loads(Path(folder, "package-lock.json").read_text(encoding="utf-8"))
-    return checked_lock(table, what)
+        with open_regular(Path(folder, "package-lock.json")) as stream:
+            made = stream.read(_MAX_LOCK_BYTES + 1)
+    if len(made) > _MAX_LOCK_BYTES:
+        raise _refused(what, f"It has more than {_MAX_LOCK_BYTES >> 20} MiB.")
+    return checked_lock(json.loads(made), what)
 
 
 def install_node(

@@ -23,13 +23,15 @@ from pathlib import Path
 from adk_skills_agent.errors import PackageError
 from adk_skills_agent.installation import install_hint
 from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, is_nearly_full
-from adk_skills_agent.sandbox import temporary_prefix
+from adk_skills_agent.sandbox import remove_tree, temporary_prefix
 
 _HTTP_SECONDS = 20
 """Without an answer of the index for so long, uv gives up a request; it tries each again once."""
 _KEPT_CHARS = 4_000  # of what uv says, for the owner
 _LOOK_SECONDS = 0.2
 _MOST_BYTES = 24 << 30  # of disk that one call may take: 3 MB of a wheel unpack to 3 GB (row 146)
+_MOST_MEMORY = 4 << 30  # of each process, or half of a smaller machine's: uv reads a list of files whole (row 225)
+_MOST_OUTPUT = 64 << 20  # characters of what one call prints, where a lock of a hundred packages is 100 KB
 _PASSED_ON = (
     "HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy "
     "SSL_CERT_FILE SSL_CERT_DIR LANG LC_ALL TMPDIR NETRC"
@@ -131,10 +133,10 @@ def run_program(
     sentence says why.
     """
     program = Path(command[0]).name
-    disk = _Disk(place)
+    disk = Disk(place, _MOST_BYTES)
     try:
         process = subprocess.Popen(
-            command,
+            with_little_memory(command, _MOST_MEMORY),
             cwd=folder,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
@@ -151,6 +153,11 @@ def run_program(
             f"{program} cannot be started: {error.strerror}. Install it again.",
         ) from error
     said, output = _communicate(process, seconds, progress, disk)
+    if len(output) > _MOST_OUTPUT:
+        raise failure(
+            f"{_capital(what)} cannot be prepared: there are too many of them. Do it without them, or tell the user.",
+            f"{program} prints more than {_MOST_OUTPUT >> 20} MiB. Find out which package has so many files.",
+        )
     if disk.problem:
         raise failure(
             f"{_capital(what)} cannot be installed: {disk.problem}. Do it without them, or tell the user.",
@@ -219,15 +226,28 @@ def _remove_half_unpacked(cache: Path) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for left in cache.glob(".tmp*"):
-                shutil.rmtree(left, ignore_errors=True)
+                remove_tree(str(left))
         finally:
             os.close(descriptor)
 
 
-class _Disk:
-    """The disk that a package manager fills, and how much of it there was when it began."""
+def with_little_memory(command: Sequence[str], most: int) -> list[str]:
+    """A command whose processes may have ``most`` bytes of memory each, or half of a smaller machine's.
 
-    def __init__(self, place: Path) -> None:
+    What strangers send makes a program take all memory of the machine, and the kernel then ends any process of it.
+    """
+    if hasattr(os, "sysconf"):
+        most = min(most, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+    # By a shell, as the limit has to be there before the program starts others; one that is lower already stays.
+    limit = f'(ulimit -d {most >> 10}) 2>/dev/null && ulimit -d {most >> 10}; exec "$0" "$@"'
+    return ["/bin/sh", "-c", limit, *command]
+
+
+class Disk:
+    """The disk that a program fills, and how much of it there was when it began."""
+
+    def __init__(self, place: Path, most: int) -> None:
+        self._most = most
         self._place = next(folder for folder in (place, *place.parents) if folder.exists())
         self._free = shutil.disk_usage(self._place).free
         self.problem = ""
@@ -236,20 +256,20 @@ class _Disk:
         """Whether too much was taken since, or too little is left for others; ``problem`` says which."""
         if is_nearly_full(self._place):
             self.problem = "the disk is full"
-        elif self._free - shutil.disk_usage(self._place).free > _MOST_BYTES:
-            self.problem = f"they take more than {_MOST_BYTES >> 30} GiB of the disk"
+        elif self._free - shutil.disk_usage(self._place).free > self._most:
+            self.problem = f"they take more than {self._most >> 30} GiB of the disk"
         return bool(self.problem)
 
 
 def _communicate(
-    process: subprocess.Popen[str], seconds: float, progress: Progress | None, disk: _Disk
+    process: subprocess.Popen[str], seconds: float, progress: Progress | None, disk: Disk
 ) -> tuple[str | None, str]:
     """What it said and what it printed; None for the first when it took too long, or too much of the disk."""
     said: list[str] = []
 
     def listen() -> None:
         assert process.stderr is not None  # noqa: S101 - it was asked for
-        for line in process.stderr:
+        for line in iter(lambda: process.stderr.readline(_KEPT_CHARS), ""):  # type: ignore[union-attr]
             if sum(map(len, said[-50:])) < 10 * _KEPT_CHARS:
                 said.append(line)
             if progress is not None:
@@ -261,7 +281,11 @@ def _communicate(
 
     def take() -> None:
         assert process.stdout is not None  # noqa: S101
-        output.append(process.stdout.read())
+        taken = 0
+        while part := process.stdout.read(1 << 16):  # to its end, or it would wait
+            taken += len(part)
+            if taken - len(part) <= _MOST_OUTPUT:
+                output.append(part)
 
     taker = threading.Thread(target=take, daemon=True)
     taker.start()
@@ -308,6 +332,13 @@ class Cause:
 
 _PACKAGE_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?"
 
+OUT_OF_MEMORY = Cause(
+    re.compile(r"memory allocation of \d+ bytes failed|Cannot allocate memory|out of memory", re.IGNORECASE),
+    "were refused: one of them needs too much memory to be installed",
+    "A package has a file that takes too much memory to read, such as a list of files of gigabytes. Do not use it.",
+)
+"""That a program had to end because of :func:`with_little_memory`."""
+
 # What uv says when it fails, first match first: the sentence for the model and what the owner should do.
 
 _CAUSES: tuple[Cause, ...] = (
@@ -316,6 +347,7 @@ _CAUSES: tuple[Cause, ...] = (
         "cannot be installed: the disk is full",
         "The disk is full. Free some space (adk-skills prepare --collect removes unused environments).",
     ),
+    OUT_OF_MEMORY,
     Cause(
         re.compile(r"[Hh]ash mismatch|hashes? (?:did|do) not match"),
         "were refused: what the index sent is not what was locked",

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         safe_name,
         scratch_note,
     )
-    from adk_skills_agent.sandbox.files.removal import temporary_folder, temporary_prefix
+    from adk_skills_agent.sandbox.files.removal import remove_tree, temporary_folder, temporary_prefix
     from adk_skills_agent.sandbox.in_process import InProcessPython, InProcessResult
     from adk_skills_agent.sandbox.local import local_sandbox
     from adk_skills_agent.sandbox.local.cgroup import ControlGroup
@@ -112,7 +112,7 @@ _NAMES = {
         "HOME_DIR ReadOnlyMount SKILL_DIR SKILL_VARIABLES Sandbox SandboxPolicy Status TMP_DIR WORK_DIR"
     ),
     "files.collect": "MAX_DEPTH distinct_name is_scratch mime_type safe_name scratch_note",
-    "files.removal": "temporary_folder temporary_prefix",
+    "files.removal": "remove_tree temporary_folder temporary_prefix",
     "in_process": "InProcessPython InProcessResult",
     "local": "local_sandbox",
     "local.sandbox": "PROCESS_WARNING",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from adk_skills_agent.errors import ParseError, SourceError, nearest
 from adk_skills_agent.format import normalise_name, parse_text
-from adk_skills_agent.sandbox import temporary_prefix
+from adk_skills_agent.sandbox import remove_tree, temporary_prefix
 from adk_skills_agent.sources.archives import MAX_PACKED_BYTES, read_archive, read_archive_file, skills_of
 from adk_skills_agent.sources.git import GitCheckout, checkout
 from adk_skills_agent.sources.origin import Origin, OriginKind
@@ -33,6 +33,7 @@ MAX_CANDIDATES = 10_000
 MAX_HELD_BYTES = 1 << 30
 """Of a site's skills in memory: a name that none of their folders has is looked for in all of them."""
 _SHOWN = 12  # names in a sentence
+_MOST_DEPTH = 100  # of folders in folders in which a skill is looked for
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ def _skill_paths(root: Path) -> Iterator[str]:
 
     count = 0
     for folder, below, files in os.walk(root, onerror=unreadable):
-        below[:] = sorted(name for name in below if name not in SKIPPED and name != ".venv")
+        deeper = folder.count(os.sep) - str(root).count(os.sep) < _MOST_DEPTH  # os.walk calls itself (row 226)
+        below[:] = sorted(name for name in below if deeper and name not in SKIPPED and name != ".venv")
         for name in files:
             if name in {"SKILL.md", "skill.md"}:
                 count += 1
@@ -329,7 +331,8 @@ def _package(origin: Origin) -> Opened:
     what = f"the package {origin.location!r}"
     wanted = f"{origin.location}=={origin.ref}" if origin.ref else origin.location
     cache = cache_folder(RegistryConfig())
-    with tempfile.TemporaryDirectory(prefix=temporary_prefix("wheel")) as folder:
+    folder = tempfile.mkdtemp(prefix=temporary_prefix("wheel"))
+    try:
         place = Path(folder, "site")
         arguments = ["pip", "install", "--no-config", "--no-deps", "--only-binary=:all:", f"--target={place}"]
         run_uv(
@@ -345,6 +348,8 @@ def _package(origin: Origin) -> Opened:
         if not inside:
             raise SourceError(f"The package {wanted} has no skills (no folder .agents/skills in it).")
         return Opened(_InMemory(disk.trees(inside), {}), version)
+    finally:
+        remove_tree(folder)  # of any depth, where a TemporaryDirectory breaks (row 226)
 
 
 # Which of them.

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from adk_skills_agent import sandbox
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 
 COUNT = 65536
@@ -185,7 +186,7 @@ async def remove_tree(folder: Path, users: UserRange) -> None:
             stderr=asyncio.subprocess.DEVNULL,  # it cannot remove the emptied folders themselves; their owner can
         )
         await process.wait()
-    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    await asyncio.to_thread(sandbox.remove_tree, str(folder))  # of any depth: what is in it a task made (row 226)
 
 
 def _paths_in(folder: Path) -> list[str]:
