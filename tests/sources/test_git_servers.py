@@ -9,11 +9,14 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -261,6 +264,83 @@ def test_what_a_killed_add_leaves_among_temporary_files_the_next_one_removes(rep
         if not any(temporary.iterdir()):
             break
     assert not any(temporary.iterdir())
+
+
+@contextmanager
+def endless_git(kind: str) -> Iterator[str]:
+    """A server that sends references, messages or a pack without end."""
+
+    def line(data: bytes) -> bytes:
+        return b"%04x%s" % (len(data) + 4, data)
+
+    def references() -> Iterator[bytes]:
+        for number in range(1 << 30):
+            yield line(b"%040x refs/heads/%0200d/HEAD\n" % (number, number))
+
+    def messages() -> Iterator[bytes]:
+        while True:
+            yield line(b"\x02" + b"x" * 60_000 + b"\n")
+
+    def pack() -> Iterator[bytes]:
+        yield line(b"\x01PACK" + struct.pack(">II", 2, 1_000_000))
+        blob = zlib.compress(os.urandom(1 << 20), 0)
+        while True:  # of 1 MiB, whose length takes four bytes
+            data = b"\xb0\x80\x80\x04" + blob
+            yield b"".join(line(b"\x01" + data[at : at + 60_000]) for at in range(0, len(data), 60_000))
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _send(self, what: str, parts: Iterable[bytes]) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", f"application/x-git-upload-pack-{what}")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            with suppress(OSError):  # it hangs up
+                for part in parts:
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+                self.wfile.write(b"0\r\n\r\n")
+
+        def do_GET(self) -> None:
+            told = (b"version 2\n", b"ls-refs=unborn\n", b"fetch=shallow filter\n", b"object-format=sha1\n")
+            start = line(b"# service=git-upload-pack\n") + b"0000"
+            self._send("advertisement", [start, *map(line, told), b"0000"])
+
+        def do_POST(self) -> None:
+            asked = self.rfile.read(int(self.headers["Content-Length"]))
+            if b"command=ls-refs" in asked and kind == "references":
+                self._send("result", references())
+            elif b"command=ls-refs" in asked:
+                self._send("result", [line(b"a" * 40 + b" HEAD\n"), b"0000"])
+            else:
+                self._send("result", chain([line(b"packfile\n")], messages() if kind == "messages" else pack()))
+
+        def log_message(self, *args: object) -> None:
+            del args
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/x.git"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "said"),
+    [
+        ("references", "MAX_MEMORY_BYTES", "takes too much memory"),
+        ("messages", "MAX_SAID_BYTES", "messages without end"),
+        ("pack", "MAX_REPOSITORY_BYTES", "GiB, so nothing of it is taken"),
+    ],
+)
+def test_row_227_a_server_that_sends_without_end_fills_neither_memory_nor_disk(
+    kind: str, limit: str, said: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Seen: 140 MB more each second in git, or in the agent; all of the disk."""
+    monkeypatch.setattr(git, limit, 128 << 20 if kind == "references" else 4 << 20, raising=False)
+    monkeypatch.setattr(git, "GIT_SECONDS", 30)
+    with endless_git(kind) as url, pytest.raises(SourceError, match=said), checkout(url):
+        pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -133,7 +133,7 @@ def run_program(
     sentence says why.
     """
     program = Path(command[0]).name
-    disk = Disk(place, _MOST_BYTES)
+    disk = _Disk(place)
     try:
         process = subprocess.Popen(
             with_little_memory(command, _MOST_MEMORY),
@@ -243,11 +243,10 @@ def with_little_memory(command: Sequence[str], most: int) -> list[str]:
     return ["/bin/sh", "-c", limit, *command]
 
 
-class Disk:
-    """The disk that a program fills, and how much of it there was when it began."""
+class _Disk:
+    """The disk that a package manager fills, and how much of it there was when it began."""
 
-    def __init__(self, place: Path, most: int) -> None:
-        self._most = most
+    def __init__(self, place: Path) -> None:
         self._place = next(folder for folder in (place, *place.parents) if folder.exists())
         self._free = shutil.disk_usage(self._place).free
         self.problem = ""
@@ -256,13 +255,13 @@ class Disk:
         """Whether too much was taken since, or too little is left for others; ``problem`` says which."""
         if is_nearly_full(self._place):
             self.problem = "the disk is full"
-        elif self._free - shutil.disk_usage(self._place).free > self._most:
-            self.problem = f"they take more than {self._most >> 30} GiB of the disk"
+        elif self._free - shutil.disk_usage(self._place).free > _MOST_BYTES:
+            self.problem = f"they take more than {_MOST_BYTES >> 30} GiB of the disk"
         return bool(self.problem)
 
 
 def _communicate(
-    process: subprocess.Popen[str], seconds: float, progress: Progress | None, disk: Disk
+    process: subprocess.Popen[str], seconds: float, progress: Progress | None, disk: _Disk
 ) -> tuple[str | None, str]:
     """What it said and what it printed; None for the first when it took too long, or too much of the disk."""
     said: list[str] = []

@@ -14,14 +14,16 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from adk_skills_agent.errors import SourceError
-from adk_skills_agent.packages.uv import without_credentials
+from adk_skills_agent.packages.uv import with_little_memory, without_credentials
+from adk_skills_agent.platforms import is_nearly_full
 from adk_skills_agent.sandbox import temporary_prefix
 from adk_skills_agent.sources.tree import (
     MAX_FILE_BYTES,
@@ -41,7 +43,14 @@ GIT_SECONDS = 300.0
 """Wall time of one git command."""
 MAX_LISTED = 1_000_000
 """Files of one commit that are looked at; a repository of 2,400 skills has 16,000."""
-_PATH_BYTES, _PIECE_BYTES = 256, 1 << 20
+MAX_ANSWER_BYTES, MAX_SAID_BYTES = 64 << 20, 4 << 20
+"""Of what one git command prints, and of what it and the server say of errors."""
+MAX_REPOSITORY_BYTES = 4 << 30
+"""Of the disk: of a server that cannot leave files out, all files of a commit come."""
+MAX_MEMORY_BYTES = 4 << 30
+"""Of each process of git."""
+_PATH_BYTES = 256
+_LOOK_SECONDS = 0.1
 _SERVER_OPTIONS = "git -c uploadpack.allowFilter=true -c uploadpack.allowAnySHA1InWant=true upload-pack"
 """For a repository on this machine, whose own settings rarely allow what GitHub and GitLab do."""
 _FOREIGN = (
@@ -199,7 +208,12 @@ class GitCheckout:
                 )
         if total > 16 * MAX_TREE_BYTES:
             raise SourceError(f"The skills of {without_credentials(self.url)} are too large together. Name fewer.")
-        content = _git(self._folder, "cat-file", "--batch", feed="".join(f"{blob}\n" for blob in blobs).encode())
+        content = _git(
+            self._folder,
+            *("cat-file", "--batch"),
+            feed="".join(f"{blob}\n" for blob in blobs).encode(),
+            most=total + len(blobs) * _PATH_BYTES,
+        )
         found: dict[str, bytes] = {}
         at = 0
         for _ in blobs:
@@ -450,9 +464,13 @@ class _Moved(SourceError):
     """The server says that the repository is elsewhere."""
 
 
-def _git(folder: Path, *arguments: str, feed: bytes | None = None, may_fail: bool = False) -> bytes:
+def _git(
+    folder: Path, *arguments: str, feed: bytes = b"", may_fail: bool = False, most: int = MAX_ANSWER_BYTES
+) -> bytes:
     """What git prints; with ``may_fail`` a failure gives nothing."""
-    code, output, said = _run_git(folder, *arguments, feed=feed)
+    code, output, said = _run_git(folder, *arguments, feed=feed, most=most)
+    if len(output) > most:
+        raise SourceError("git was ended: the server sends more than can be taken.")
     if code == 0:
         return output
     if may_fail:
@@ -463,43 +481,91 @@ def _git(folder: Path, *arguments: str, feed: bytes | None = None, may_fail: boo
 def _listing(folder: Path, commit: str) -> bytes | None:
     """The files of a commit; None when they are too many: a few trees that hold each other are billions (row 139)."""
     arguments = ("ls-tree", "-r", "-z", "--full-tree", commit)
-    process = _started(folder, *arguments)
-    assert process.stdout is not None  # noqa: S101  # it is a pipe
-    late = threading.Timer(GIT_SECONDS, _kill, (process,))
-    late.start()
-    parts: list[bytes] = []
-    files = size = 0
+    code, listed, said = _run_git(folder, *arguments, most=MAX_LISTED * _PATH_BYTES)
+    if len(listed) > MAX_LISTED * _PATH_BYTES or listed.count(b"\0") > MAX_LISTED:
+        return None
+    if code != 0:
+        raise _explained(arguments, said.decode("utf-8", "replace"))
+    return listed
+
+
+def _run_git(
+    folder: Path, *arguments: str, feed: bytes = b"", most: int = MAX_ANSWER_BYTES
+) -> tuple[int, bytes, bytes]:
+    """The exit code of git, what it prints, and what it says of errors.
+
+    It is ended when it prints more than ``most`` bytes, of which one more is returned. Raises ``SourceError`` when it
+    takes too long, or too much of the disk, or says without end: servers send what they like (row 227).
+    """
     try:
-        while part := process.stdout.read(_PIECE_BYTES):
-            parts.append(part)
-            files, size = files + part.count(b"\0"), size + len(part)
-            if files > MAX_LISTED or size > MAX_LISTED * _PATH_BYTES:
-                return None
-        said = process.communicate()[1]
-        if process.returncode != 0:
-            raise _explained(arguments, said.decode("utf-8", "replace"))
-        return b"".join(parts)
-    finally:
-        late.cancel()
-        _end(process)
+        with contextlib.ExitStack() as files:
+            output, said, given = (files.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(3))
+            given.write(feed)
+            given.seek(0)
+            with _started(folder, given, output, said, *arguments) as process:
+                watch = _Watch(process, folder, {output.fileno(): most, said.fileno(): MAX_SAID_BYTES})
+                try:
+                    watch.start()
+                    process.wait()
+                finally:
+                    watch.ended.set()
+                    _kill(process)
+                    watch.join()
+            said.seek(0)
+            if watch.problem or os.fstat(said.fileno()).st_size > MAX_SAID_BYTES:
+                raise SourceError(f"git was ended: {watch.problem or _SAYS_TOO_MUCH}.")
+            output.seek(0)
+            return process.returncode, output.read(most + 1), said.read(MAX_SAID_BYTES)
+    except OSError as error:
+        raise _no_room(error) from error
 
 
-def _run_git(folder: Path, *arguments: str, feed: bytes | None = None) -> tuple[int, bytes, bytes]:
-    """The exit code of git, what it prints, and what it says of errors."""
-    process = _started(folder, *arguments, reads=feed is not None)
-    try:
-        output, said = process.communicate(feed, timeout=GIT_SECONDS)
-    except BaseException as error:
-        _end(process)
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise SourceError(
-                f"git did not end within {GIT_SECONDS:g} seconds. Check the network and the server."
-            ) from None
-        raise
-    return process.returncode, output, said
+def _bytes_in(folder: Path) -> int:
+    """The bytes of git's files, which are few."""
+    total = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118
+    return total
 
 
-def _started(folder: Path, *arguments: str, reads: bool = False) -> subprocess.Popen[bytes]:
+_SAYS_TOO_MUCH = "the server sends messages without end, so nothing of it is taken"
+
+
+class _Watch(threading.Thread):
+    """Ends a git that takes too long, or takes too much of the disk; ``problem`` says which."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path, sizes: Mapping[int, int]) -> None:
+        super().__init__(daemon=True)
+        self._process = process
+        self._folder = folder
+        self._sizes = sizes  # descriptors of the files that it writes, and how many bytes each may have
+        self.ended = threading.Event()
+        self.problem = ""
+
+    def run(self) -> None:
+        """See :class:`threading.Thread`."""
+        deadline = time.monotonic() + GIT_SECONDS
+        while not self.ended.wait(_LOOK_SECONDS):
+            if time.monotonic() > deadline:
+                self.problem = f"it did not end within {GIT_SECONDS:g} seconds. Check the network and the server"
+            elif is_nearly_full(self._folder):
+                self.problem = "the disk with the temporary folder is nearly full. Make room, or set TMPDIR"
+            elif _bytes_in(self._folder) > MAX_REPOSITORY_BYTES:
+                self.problem = f"the server sends more than {MAX_REPOSITORY_BYTES >> 30} GiB, so nothing of it is taken"
+            elif all(os.fstat(number).st_size <= most for number, most in self._sizes.items()):
+                continue
+            _kill(self._process)
+            return
+
+
+def _started(
+    folder: Path, given: IO[bytes], output: IO[bytes], said: IO[bytes], *arguments: str
+) -> subprocess.Popen[bytes]:
+    program = shutil.which("git")  # the user's own
+    if program is None:
+        raise SourceError("There is no git program. Install git (apt install git, or from git-scm.com).")
     environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN.split()}
     environment |= {
         "GIT_TERMINAL_PROMPT": "0",
@@ -510,26 +576,16 @@ def _started(folder: Path, *arguments: str, reads: bool = False) -> subprocess.P
     }
     try:
         return subprocess.Popen(
-            ["git", "-c", "http.followRedirects=false", *arguments],  # noqa: S607 - the user's own git, by PATH
+            with_little_memory([program, "-c", "http.followRedirects=false", *arguments], MAX_MEMORY_BYTES),
             cwd=folder,
             env=environment,
-            stdin=subprocess.PIPE if reads else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdin=given,
+            stdout=output,
+            stderr=said,
             start_new_session=True,  # no terminal: neither git nor ssh can ask there
         )
-    except FileNotFoundError:
-        raise SourceError("There is no git program. Install git (apt install git, or from git-scm.com).") from None
     except OSError as error:
         raise SourceError(f"git cannot be started: {error.strerror}.") from error
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    _kill(process)
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
-    process.wait()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -544,6 +600,10 @@ _CAUSES = (
     (
         re.compile(r"No space left|Out of diskspace|[Dd]isk quota exceeded"),
         "the disk with the temporary folder is full. Make room, or set TMPDIR",
+    ),
+    (
+        re.compile(r"[Oo]ut of memory|Cannot allocate memory"),
+        "the repository takes too much memory, so nothing of it is taken. Ask its author to make it smaller",
     ),
     (
         re.compile(
