@@ -462,6 +462,13 @@ def test_row_201_a_lock_that_is_no_file_is_not_read(read: Callable[[Path], objec
         read(tmp_path / "lock")
 
 
+def test_row_201_a_long_lock_that_nothing_of_ours_wrote_is_not_parsed(tmp_path: Path):
+    """Seen: adk-skills verify takes minutes and gigabytes for 63 MB of ``[],[],``."""
+    (tmp_path / "lock").write_text(f"version = 1\na = [{'[],' * 3_000_000}]\n")
+    with pytest.raises(ConfigError, match="not as adk-skills writes it"):
+        read_skill_lock(tmp_path / "lock")
+
+
 def test_row_201_a_manifest_without_end_does_not_fill_the_memory(tmp_path: Path):
     """Seen: adk-skills list --installed reads a sparse file of a terabyte, or /proc/kcore behind a link."""
     with (tmp_path / "adk-skills.toml").open("wb") as file:

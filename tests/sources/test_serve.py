@@ -294,13 +294,18 @@ def test_a_server_without_the_extension_and_none_at_all_are_said(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("encoding", "piece", "said"),
-    [("identity", b" " * 65_536, "sends more than"), ("gzip", gzip.compress(bytes(1 << 20)), "compressed")],
+    [
+        ("identity", b" " * 65_536, "sends more than"),
+        ("gzip", gzip.compress(bytes(1 << 20)), "compressed"),
+        ("identity", b'{"":[' * 10_000, "values at once"),  # row 228; seen: 3.6 GB of memory for 32 MB
+    ],
 )
 def test_row_149_an_answer_of_an_mcp_server_is_bounded_while_it_comes(
     encoding: str, piece: bytes, said: str, monkeypatch: pytest.MonkeyPatch
 ):
     """Seen: the client took what came until the memory was full; 1 MB in gzip was 1 GB."""
     monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(client, "MAX_ANSWER_VALUES", 10_000, raising=False)
     sent = 0
 
     class Endless(http.server.BaseHTTPRequestHandler):
@@ -322,6 +327,16 @@ def test_row_149_an_answer_of_an_mcp_server_is_bounded_while_it_comes(
     with at_loopback(Endless) as url, pytest.raises(SourceError, match=said):
         McpSkills(url).folders()
     assert sent < 32 << 20
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 100_000])
+def test_row_228_what_is_in_texts_are_no_values(length: int):
+    answer = json.dumps({"contents": [{"text": 'a,b\\,"[{\\"\n' * 1_000}, ["\\", "\\\\"]]}).encode()
+    counted = client._Values()
+    for at in range(0, len(answer), length):
+        found = counted.after(answer[at : at + length])
+    assert found == 6  # four lists and mappings, and two commas
+    assert len(answer) > 16_000
 
 
 # Static sites

@@ -23,6 +23,7 @@ LOCK_FILE = "adk-skills.lock"
 SKILLS_FOLDER = ".agents/skills"
 VERSION = 1
 _MAX_BYTES = 64 << 20
+_MAX_OTHER_CHARS = 8 << 20  # of a lock in another form: tomllib takes a second and 30 MB of memory for a million
 _HEAD = "# Made by adk-skills; commit it. Change it with: adk-skills add, update, remove.\n"
 _TEXTS = ("ref", "subpath", "commit", "base", "license", "signer", "time")
 
@@ -174,6 +175,8 @@ def _string(text: str) -> str:
 def _any_toml(text: str) -> dict[str, Any]:
     from adk_skills_agent.settings import parsed_toml
 
+    if len(text) > _MAX_OTHER_CHARS:
+        raise ValueError(f"it is not as adk-skills writes it, and longer than {_MAX_OTHER_CHARS:,} characters")
     return parsed_toml(text)
 
 

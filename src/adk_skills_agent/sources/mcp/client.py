@@ -7,6 +7,7 @@ import base64
 import binascii
 import logging
 import os
+import re
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -23,6 +24,8 @@ MAX_BYTES = 16 << 20
 MAX_SKILLS = 5_000
 MAX_ANSWER_BYTES = 32 << 20
 """Of one answer over HTTP: a file of 16 MiB in base64, and more. A server over stdio is a program of the user's."""
+MAX_ANSWER_VALUES = 1_000_000
+"""Of one answer: each takes a hundred bytes of memory and more, also when it is two in the answer (row 228)."""
 MAX_RECEIVED_BYTES = 256 << 20
 """Of all answers in one connection, as much as an archive unpacks to."""
 SECONDS = 60.0
@@ -209,9 +212,11 @@ class McpSkills:
 
             async def __aiter__(self) -> AsyncIterator[bytes]:
                 nonlocal received
-                left = MAX_ANSWER_BYTES
+                left, values = MAX_ANSWER_BYTES, _Values()
                 async for part in self._stream:
                     left, received = left - len(part), received + len(part)
+                    if values.after(part) > MAX_ANSWER_VALUES:
+                        raise SourceError(f"{what} sends more than {MAX_ANSWER_VALUES:,} values at once.")
                     if left < 0 or received > MAX_RECEIVED_BYTES:
                         most = MAX_ANSWER_BYTES if left < 0 else MAX_RECEIVED_BYTES
                         raise SourceError(f"{what} sends more than {most:,} bytes, so it is not taken.")
@@ -235,6 +240,32 @@ class McpSkills:
         if isinstance(error, SourceError | ConfigError) or not isinstance(error, Exception):
             return error
         return SourceError(f"{self.what()} cannot be asked: {_one_line(error)}.")
+
+
+class _Values:
+    """Counts the values of a JSON document while it comes, before there is an object for each.
+
+    In a stream of events a comment could lead it astray; there the SDK takes at most 1 MiB for an event.
+    """
+
+    def __init__(self) -> None:
+        self._in_text = False
+        self._rest = b""
+        self._count = 0
+
+    def after(self, part: bytes) -> int:
+        """How many there were with this part."""
+        part = self._rest + part
+        whole = part if (len(part) - len(part.rstrip(b"\\"))) % 2 == 0 else part[:-1]  # no half of an escape
+        self._rest = part[len(whole) :]
+        pieces = _ESCAPE.sub(b"", whole).split(b'"')
+        outside = pieces[1 if self._in_text else 0 :: 2]
+        self._in_text ^= len(pieces) % 2 == 0
+        self._count += sum(piece.count(mark) for piece in outside for mark in (b",", b"[", b"{"))
+        return self._count
+
+
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
 
 def _one_line(error: Exception) -> str:
