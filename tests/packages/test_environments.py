@@ -20,10 +20,12 @@ from adk_skills_agent.errors import ConfigError, PackageError
 from adk_skills_agent.installation import install_hint
 from adk_skills_agent.packages import environments, uv
 from adk_skills_agent.packages.environments import Environment, collect, find_environment, prepare
-from adk_skills_agent.packages.lock import Lock, parse_lock, read_lock, resolve
+from adk_skills_agent.packages.lock import Lock, parse_lock, python_of, read_lock, resolve
+from adk_skills_agent.packages.npm import node_version
 from adk_skills_agent.packages.skill_environments import Dependencies, SkillEnvironments
 from adk_skills_agent.packages.uv import Index
 from adk_skills_agent.sandbox import remove_tree
+from adk_skills_agent.scripts import interpreters
 from local_index import LocalIndex, wheel
 
 
@@ -153,6 +155,31 @@ def test_the_modules_are_compiled_and_read_only(index: LocalIndex, cache: Path) 
     (compiled,) = (environment.site / "__pycache__").glob("alpha.*.pyc")
     assert not any(file.stat().st_mode & 0o222 for file in environment.site.rglob("*") if file.is_file())
     assert str(environment.site / "alpha.py").encode() in compiled.read_bytes()
+
+
+def test_programs_are_asked_for_their_version_in_no_folder_of_strangers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where node or python is a shim (asdf, mise, pyenv), a ``.tool-versions`` of a repository says what it starts."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bin").mkdir()
+    for name in ("node", "python3"):
+        shim = tmp_path / "bin" / name
+        shim.write_text('#!/bin/sh\npwd >>"$0.asked"\necho v22.7.0\necho here\n')
+        shim.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    assert node_version() == "22.7.0\nhere"
+    assert interpreters._understands(str(tmp_path / "bin" / "node"), ".ts")
+    assert python_of(str(tmp_path / "bin" / "python3")).version == "v22.7.0"
+    asked = [path.read_text().split() for path in sorted((tmp_path / "bin").glob("*.asked"))]
+    assert asked == [["/", "/"], ["/"]]
+
+
+def test_a_folder_of_wheels_is_where_the_caller_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: --find-links ../wheels was /tmp/wheels, where every user of the machine can put a wheel."""
+    monkeypatch.chdir(tmp_path)
+    options = Index(find_links=("wheels", "https://a.example/wheels")).options()
+    assert options[1:3] == [f"--find-links={tmp_path}/wheels", "--find-links=https://a.example/wheels"]
 
 
 def test_skills_that_resolve_alike_share_an_environment_and_others_do_not(index: LocalIndex, cache: Path) -> None:

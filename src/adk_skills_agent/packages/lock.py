@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import platform
 import re
 import subprocess
@@ -158,12 +159,13 @@ def _asked(path: str, stamp: int) -> PythonVersion:
     code = "import platform, os, sys; print(platform.python_version()); print(os.path.realpath(sys.executable))"
     try:
         done = subprocess.run(
-            [path, "-I", "-S", "-c", code],
+            [os.path.abspath(path), "-I", "-S", "-c", code],  # noqa: PTH100 - a link is what makes it a venv's
             capture_output=True,
             text=True,
             timeout=30,
             check=True,
             stdin=subprocess.DEVNULL,
+            cwd="/",  # not in the user's folder: managers of versions obey files of a repository there
         )
         version, real = done.stdout.split("\n")[:2]
     except (OSError, subprocess.SubprocessError, ValueError) as error:

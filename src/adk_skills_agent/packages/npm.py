@@ -139,7 +139,7 @@ def _keeps_to_the_registry(npm: str) -> bool:
 @functools.lru_cache(maxsize=4)
 def _asked_version(node: str, _stamp: int) -> str:
     try:
-        done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=True, cwd="/")
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip().removeprefix("v")[:40]

@@ -62,7 +62,9 @@ class Index:
         options = [f"--default-index={urls[0]}", *(f"--index={url}" for url in urls[1:])] if urls else []
         if not urls and self.find_links:
             options.append("--no-index")
-        options += [f"--find-links={place}" for place in self.find_links]
+        # uv runs in another folder.
+        places = [place if "://" in place else str(Path(place).expanduser().absolute()) for place in self.find_links]
+        options += [f"--find-links={place}" for place in places]
         return [*options, "--index-strategy=first-index", *(["--offline"] if self.offline else [])]
 
     @property

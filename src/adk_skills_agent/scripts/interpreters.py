@@ -249,7 +249,8 @@ def _understands(program: str, suffix: str) -> bool:
     """Whether this Node.js runs TypeScript (22.6 and later); every other program runs what it is asked to."""
     if suffix not in _NEW_NODE or PurePosixPath(program).name != "node":
         return True
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=30)
+    asked = [program, "--version"]  # not in the user's folder: managers of versions obey files of a repository there
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=30, cwd="/")
     numbers = re.match(r"v(\d+)\.(\d+)", done.stdout)
     return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (22, 6)
 
