@@ -1,11 +1,14 @@
-"""What tokens cost: prices a person gives, prices that are known, and none rather than a wrong one."""
+"""Models and objects by their names; what tokens cost: prices that are given or known, none rather than a wrong one."""
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
 
 import pytest
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.models import KNOWN, Price, price_of, read_price
+from adk_skills_agent.evals.models import KNOWN, Price, object_named, price_of, read_price
 from adk_skills_agent.evals.trace import Usage
 
 
@@ -29,3 +32,21 @@ def test_prices_of_gemini_are_known_and_of_the_unknown_there_is_none() -> None:
     assert 0 < price.cached < price.prompt < price.output
     assert price.prompt == pytest.approx(KNOWN["gemini-2.5-flash"].prompt, rel=0.5)
     assert price_of("my:model") is None
+
+
+def test_row_229_a_module_of_the_current_folder_takes_the_place_of_no_installed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: in a stranger's repository --model mine:model, of an installed package, ran the repository's mine.py."""
+    for place, name in (("installed", "mine_of_229"), ("here", "mine_of_229"), ("here", "other_of_229")):
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / place / f"{name}.py").write_text(f"place = {place!r}\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "installed")])
+    monkeypatch.chdir(tmp_path / "here")
+    assert object_named("mine_of_229:place", str, "text") == "installed"
+    assert str(tmp_path / "here") not in sys.path
+    assert object_named("other_of_229:place", str, "text") == "here"
+    assert sys.path[-1] == str(tmp_path / "here")
+    for name in ("", ":x", ".:x"):
+        with pytest.raises(ConfigError, match="cannot be used"):
+            object_named(name, str, "text")

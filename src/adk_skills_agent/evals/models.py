@@ -72,16 +72,19 @@ def model_named(name: str, *, retries: bool = True) -> BaseLlm:
 
 
 def object_named(name: str, kind: type[T], what: str) -> T:
-    """What ``module:attribute`` names, or what it returns if that is a function; modules of the current folder count.
+    """What ``module:attribute`` names, or what it returns if that is a function.
+
+    Modules of the current folder count where no installed one has the name: the folder may be a stranger's repository,
+    which must not put its own in the place of yours, or of what is imported later (row 229).
 
     Raises:
         ConfigError: There is no such module or attribute, importing or calling it fails, or it is something else.
     """
     module, _, attribute = name.partition(":")
     here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
     try:
+        if here not in sys.path and importlib.util.find_spec(module.partition(".")[0]) is None:
+            sys.path.append(here)
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
