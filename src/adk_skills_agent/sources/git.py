@@ -402,7 +402,8 @@ def _pinned(url: str, addresses: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 def _git_version() -> tuple[int, ...]:
     """The version of git, its first two numbers; empty when git does not tell one."""
-    said = _git(Path(tempfile.gettempdir()), "--version").decode("utf-8", "replace")
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix("git")) as folder:  # what is in it is counted
+        said = _git(Path(folder), "--version").decode("utf-8", "replace")
     found = re.search(r"(\d+)\.(\d+)", said)
     return (int(found[1]), int(found[2])) if found is not None else ()
 
