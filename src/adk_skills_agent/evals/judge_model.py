@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from adk_skills_agent.errors import ConfigError, JudgeUnavailable
+from adk_skills_agent.evals.row_file import MAX_ROW_VALUES, lines_of
 from adk_skills_agent.evals.trace import Usage, text_of, usage_of
 from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW
+from adk_skills_agent.settings import parsed_json
 
 if TYPE_CHECKING:
     from google.adk.models import BaseLlm
@@ -206,9 +208,9 @@ class JudgeCache:
         self.hits = 0
         self._answers: dict[str, Any] = {}
         if path is not None and path.is_file():
-            for line in path.read_bytes().splitlines():
+            for _, _, line in lines_of(path):
                 try:
-                    entry = json.loads(line)
+                    entry = parsed_json(line, MAX_ROW_VALUES)
                     self._answers[entry["key"]] = entry["votes"]
                 except (ValueError, KeyError, TypeError):
                     continue

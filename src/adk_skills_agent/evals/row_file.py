@@ -15,7 +15,10 @@ from typing import Any, Protocol, Self, TypeVar
 
 from adk_skills_agent.errors import ConfigError, SkillsError
 from adk_skills_agent.platforms import open_regular
+from adk_skills_agent.settings import parsed_json
 
+MAX_ROW_BYTES, MAX_ROW_VALUES = 512 << 20, 2_000_000
+"""Of one row: its trace has the texts and files of a trial."""
 _Key = TypeVar("_Key", bound=tuple[Any, ...])
 _Key_co = TypeVar("_Key_co", bound=tuple[Any, ...], covariant=True)
 
@@ -122,7 +125,7 @@ class RowFile:
         others = 0
         for number, start, line in lines_of(self.path):
             try:
-                result = read(json.loads(line))
+                result = read(parsed_json(line, MAX_ROW_VALUES))
             except (ValueError, RecursionError) as error:
                 raise ConfigError(f"{self.path}:{number}: {error}. Repair the line, or give another --out.") from error
             fingerprint = fingerprints.get(result.key)
@@ -144,10 +147,16 @@ class RowFile:
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Number, first byte and bytes of each line of a file that was written to its end."""
-    start = 0
+    """Number, first byte and bytes of each line of a file that was written to its end.
+
+    Raises ``OSError`` when it cannot be read, or ``ConfigError`` when a line is longer than any row (row 230).
+    """
+    start, number = 0, 0
     with open_regular(path) as file:
-        for number, line in enumerate(file, 1):
+        while line := file.readline(MAX_ROW_BYTES + 1):
+            number += 1
+            if len(line) > MAX_ROW_BYTES:
+                raise ConfigError(f"{path}:{number}: this is no row of results: it has over {MAX_ROW_BYTES:,} bytes.")
             if line.endswith(b"\n"):
                 yield number, start, line
             start += len(line)
@@ -155,9 +164,9 @@ def lines_of(path: Path) -> Iterator[tuple[int, int, bytes]]:
 
 def row_at(path: Path, start: int) -> Any:
     """The row that begins at a byte of a file."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(start)
-        return json.loads(file.readline())
+        return parsed_json(file.readline(MAX_ROW_BYTES), MAX_ROW_VALUES)
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -168,7 +177,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
         for number, _, line in lines_of(path):
             try:
-                row = json.loads(line)
+                row = parsed_json(line, MAX_ROW_VALUES)
             except (ValueError, RecursionError) as error:
                 raise ConfigError(f"{path}:{number}: this is no row of results: {error}.") from error
             if not isinstance(row, dict):

@@ -43,12 +43,13 @@ from adk_skills_agent.errors import PackageError, SkillsError
 from adk_skills_agent.packages.npm import is_node_requirement
 from adk_skills_agent.packages.uv import Index, Progress, failure
 from adk_skills_agent.sandbox import ExecutionRequest, InputFile, SandboxPolicy, Status, local_sandbox
-from adk_skills_agent.settings import parsed_toml
+from adk_skills_agent.settings import parsed_json, parsed_toml
 
 BUILD_SECONDS = 900.0
 MAX_SOURCE_BYTES = 200 << 20
 MAX_WHEEL_BYTES = 200 << 20
 _PAGE_BYTES = 32 << 20
+_PAGE_VALUES = 1_000_000
 _MOST_READ_BYTES = 1 << 20
 _MOST_UNPACKED_BYTES = 1 << 30
 _ANSWER_SECONDS = 30
@@ -226,7 +227,7 @@ def _sources(page: str, what: str) -> Iterator[_Source]:
     text = data.decode("utf-8", "replace")
     if "json" in kind:
         try:
-            for entry in json.loads(text)["files"]:
+            for entry in parsed_json(data, _PAGE_VALUES)["files"]:
                 sha, file = str(entry.get("hashes", {}).get("sha256", "")), str(entry["filename"])
                 if re.fullmatch(r"[0-9a-f]{64}", sha) and not entry.get("yanked") and file.endswith(".tar.gz"):
                     yield _Source(file, urllib.parse.urljoin(page, str(entry["url"])), sha, _date(entry))

@@ -27,6 +27,7 @@ from typing import Any
 from adk_skills_agent.errors import ConfigError, StorageDamaged, StorageError
 from adk_skills_agent.sandbox import Secret
 from adk_skills_agent.scripts.stored_files import MAX_ENTRIES, Content, StoredFile, verified
+from adk_skills_agent.settings import parsed_json
 from adk_skills_agent.storage import ObjectStore, Sealer, open_objects
 from adk_skills_agent.storage.sealing import SEAL_BYTES, is_sealed
 
@@ -36,7 +37,6 @@ _NUMBER = re.compile(r"[0-9]{12}")
 _MOST_ENTRY_BYTES = 64 << 20
 _MOST_VALUES = 8 * MAX_ENTRIES
 """An empty list takes 20 times as much memory as in JSON; an entry has six values for each file."""
-_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _MOST_LIFE_BYTES = 1_024
 _MOST_CALL_CHARS = 200
 """It is told to the model of the next server."""
@@ -108,10 +108,7 @@ class Entry:
             raise ValueError("it is damaged") from None
         if unpack.unconsumed_tail or not unpack.eof:
             raise ValueError("it is damaged, or larger than any that is written")
-        marks = _TEXT.sub(b"", text)
-        if sum(map(marks.count, (b",", b"[", b"{"))) > _MOST_VALUES:
-            raise ValueError("it has more values than any that is written")
-        value: Any = json.loads(text)
+        value: Any = parsed_json(text, _MOST_VALUES)
         if isinstance(value, dict) and isinstance(value.get("format"), int) and value["format"] != _FORMAT:
             raise StorageError(
                 "The session was saved by another version of adk-skills-runtime. Run one version on all servers."

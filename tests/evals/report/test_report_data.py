@@ -8,6 +8,7 @@ import hashlib
 import json
 import random
 import re
+import tracemalloc
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Any
 import pytest
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.report import write_report
+from adk_skills_agent.evals import row_file
+from adk_skills_agent.evals.judge_model import JudgeCache
+from adk_skills_agent.evals.report import run_folder, write_report
 from adk_skills_agent.evals.report.comparison import compare
 from adk_skills_agent.evals.report.embedding import RepeatedTexts, TextTable, embed
 from adk_skills_agent.evals.report.page import build_report
@@ -301,3 +304,35 @@ def test_many_cases_fold_but_none_is_left_out(tmp_path: Path) -> None:
     labels = [attributes.get("aria-label") or "" for tag, attributes in page.found if tag == "svg"]
     assert sum(bool(re.match(r"case-\d\d: ", label)) for label in labels) == 45
     assert "15 more" in page.text
+
+
+@pytest.mark.parametrize("name", ["trials.jsonl", "benchmark.json", "comparisons.jsonl", "judge-cache.jsonl"])
+def test_row_230_a_file_of_results_without_a_line_end_does_not_fill_the_memory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: adk-skills report reads all of a sparse file of a stranger's folder of results."""
+    monkeypatch.setattr(row_file, "MAX_ROW_BYTES", 1 << 20, raising=False)
+    monkeypatch.setattr(run_folder, "_MAX_BENCHMARK_BYTES", 1 << 20, raising=False)
+    run = a_run(tmp_path / "run", [a_row()])
+    with (run / name).open("wb") as file:
+        file.truncate(100 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match=r"has over|more than"):
+            JudgeCache(run / name) if "judge" in name else read_run(run)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["trials.jsonl", "comparisons.jsonl"])
+def test_row_230_the_values_of_a_row_are_counted_before_there_is_an_object_for_each(name: str, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", [a_row()])
+    (run / name).write_bytes(b'{"trace": [' + b"[]," * 2_000_000 + b"[]]}\n")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match="more than 2,000,000 values"):
+            read_run(run)
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20
+    finally:
+        tracemalloc.stop()

@@ -31,10 +31,11 @@ from adk_skills_agent.evals.blind.comparison import (
 )
 from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.models import Price
-from adk_skills_agent.evals.row_file import RowFile, Stopped, lines_of, row_at, work_off
+from adk_skills_agent.evals.row_file import MAX_ROW_VALUES, RowFile, Stopped, lines_of, row_at, work_off
 from adk_skills_agent.evals.run.plan import Key
 from adk_skills_agent.evals.run.result import NOT_MEASURED, TrialResult, trace_of
 from adk_skills_agent.evals.trace import Trace, Usage
+from adk_skills_agent.settings import parsed_json
 
 
 @dataclass(slots=True)
@@ -187,7 +188,7 @@ def _places(rows: Path) -> dict[Key, tuple[int, int]]:
     """Where the last measured row of each trial is: line, first byte."""
     places: dict[Key, tuple[int, int]] = {}
     for number, start, line in lines_of(rows):
-        row: dict[str, Any] = json.loads(line)
+        row: dict[str, Any] = parsed_json(line, MAX_ROW_VALUES)
         if (row.get("error") or {}).get("kind") not in NOT_MEASURED:
             places[str(row["case"]), str(row["arm"]), int(row["run"])] = number, start
     return places
@@ -332,8 +333,8 @@ def _by_pair(path: Path) -> dict[PairKey, Compared]:
     found: dict[PairKey, Compared] = {}
     for number, _, line in lines_of(path):
         try:
-            compared = compared_of(json.loads(line))
-        except ValueError as error:
+            compared = compared_of(parsed_json(line, MAX_ROW_VALUES))
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{path}:{number}: {error}. Remove the line; the judge is asked again.") from error
         found[compared.key] = compared
     return found

@@ -12,13 +12,16 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.blind.comparison import PairKey
 from adk_skills_agent.evals.blind.run import Compared, read_comparisons
 from adk_skills_agent.evals.cases import EvalCase, Source
+from adk_skills_agent.evals.row_file import MAX_ROW_VALUES, lines_of, row_at
 from adk_skills_agent.evals.run.plan import Key
 from adk_skills_agent.evals.run.result import TrialResult, result_of
 from adk_skills_agent.evals.summary import CaseInArm, Summary
 from adk_skills_agent.platforms import open_regular
+from adk_skills_agent.settings import parsed_json
 
 TRIALS, BENCHMARK = "trials.jsonl", "benchmark.json"
 _WITHOUT = "without_skill"
+_MAX_BENCHMARK_BYTES = 256 << 20  # of 100,000 runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,8 @@ class RunFolder:
 
     def rows(self, keys: list[Key]) -> Iterator[tuple[Key, dict[str, Any]]]:
         """The whole rows of these trials, one at a time, traces included."""
-        with (self.path / TRIALS).open("rb") as file:
-            for key in keys:
-                file.seek(self.places[key].start)
-                yield key, json.loads(file.readline())
+        for key in keys:
+            yield key, row_at(self.path / TRIALS, self.places[key].start)
 
 
 def read_run(folder: Path, benchmark: Mapping[str, Any] | None = None) -> RunFolder:
@@ -73,20 +74,16 @@ def read_run(folder: Path, benchmark: Mapping[str, Any] | None = None) -> RunFol
     notes: list[str] = []
     again = 0
     try:
-        with open_regular(path) as file:
-            start = 0
-            for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):
-                    notes.append(
-                        f"The last row of {TRIALS} (line {number}) was not written to its end and is left out."
-                    )
-                    break
-                result, case = _read(path, number, line)
-                result = known.get(result.key, result)
-                again += result.key in results
-                results[result.key], places[result.key] = result, Place(number, start)
-                cases[case.id] = case
-                start += len(line)
+        end, number = 0, 0
+        for number, start, line in lines_of(path):
+            result, case = _read(path, number, line)
+            result = known.get(result.key, result)
+            again += result.key in results
+            results[result.key], places[result.key] = result, Place(number, start)
+            cases[case.id] = case
+            end = start + len(line)
+        if path.stat().st_size > end:
+            notes.append(f"The last row of {TRIALS} (line {number + 1}) was not written to its end and is left out.")
     except OSError as error:
         raise ConfigError(
             f"The results {path} cannot be read: {error.strerror or error}. Give the --out folder of adk-skills eval "
@@ -113,7 +110,7 @@ def read_run(folder: Path, benchmark: Mapping[str, Any] | None = None) -> RunFol
 
 def _read(path: Path, number: int, line: bytes) -> tuple[TrialResult, EvalCase]:
     try:
-        row = json.loads(line)
+        row = parsed_json(line, MAX_ROW_VALUES)
         result = result_of(row)
         file, _, at = str(row["source"]).rpartition(":")
         case = EvalCase(
@@ -133,12 +130,16 @@ def _read(path: Path, number: int, line: bytes) -> tuple[TrialResult, EvalCase]:
 
 def _benchmark(path: Path, notes: list[str]) -> Mapping[str, Any]:
     try:
-        with path.open("rb") as file:  # its runs are known from their rows: 100,000 of them are not kept twice
-            content = json.load(file, object_hook=lambda found: None if "run_number" in found else found)
+        with open_regular(path) as file:
+            data = file.read(_MAX_BENCHMARK_BYTES + 1)
+        if len(data) > _MAX_BENCHMARK_BYTES:
+            raise ValueError(f"it has more than {_MAX_BENCHMARK_BYTES:,} bytes")
+        # Its runs are known from their rows: 100,000 of them are not kept twice.
+        content = json.loads(data, object_hook=lambda found: None if "run_number" in found else found)
     except FileNotFoundError:
         notes.append(f"There is no {BENCHMARK}: the run is not at its end. This page has the trials there are.")
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}. Remove it, or run adk-skills eval --resume.") from error
     return _mapping(content)
 
