@@ -138,3 +138,32 @@ def test_a_key_may_be_bytes_or_base64() -> None:
     sealed = Sealer([raw]).seal("a", b"x")
     for form in (raw.hex(), base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()):
         assert Sealer([form]).open("a", sealed) == b"x"
+
+
+@pytest.mark.parametrize("link", ["session", "session/blobs"])
+def test_row_231_a_link_in_the_place_of_a_folder_is_no_part_of_the_store(tmp_path: Path, link: str) -> None:
+    """Seen: who can write to a store puts a link there, and each server deletes the files of the folder it leads to."""
+    private = tmp_path / "private"
+    for folder in (private, private / "blobs"):
+        folder.mkdir()
+        (folder / "letter").write_bytes(b"mine")
+        (folder / ".aside-of-mine").write_bytes(b"mine")
+    (private / "blobs" / "empty").mkdir()
+    objects = open_objects(tmp_path / "store")
+    objects.write("session/log/1", b"1")
+    place = tmp_path / "store" / link
+    if link == "session":
+        place.rename(tmp_path / "store" / "other")
+    place.symlink_to(private)
+    assert objects.names("session/blobs") == {}
+    assert objects.read("session/blobs/letter") is None
+    assert "session" not in objects.folders() or link != "session"
+    objects.sweep("session/blobs", -1.0)
+    objects.delete(["session/blobs/letter"])
+    objects.remove_folders("session/blobs")
+    for put in (objects.write, objects.create):
+        with pytest.raises(StorageError, match="cannot be written"):
+            put("session/blobs/planted", b"theirs")
+    assert sorted(path.name for path in private.rglob("*")) == sorted(
+        [".aside-of-mine", ".aside-of-mine", "blobs", "empty", "letter", "letter"]
+    )

@@ -14,14 +14,14 @@ import stat
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from adk_skills_agent.errors import ConfigError, StorageDamaged, StorageError
 from adk_skills_agent.installation import install_hint
-from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
 
 _T = TypeVar("_T")
 _ASIDE = ".aside-"
@@ -166,8 +166,10 @@ class FolderObjects(ObjectStore):
 
     def read(self, name: str, most: int = MOST_BYTES) -> bytes | None:
         """See :meth:`ObjectStore.read`: a regular file, no link, no pipe that nobody writes to."""
+        folder, _, last = name.rpartition("/")
         try:
-            descriptor = os.open(self._folder / name, os.O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+            with self._opened(folder) as there:
+                descriptor = os.open(last, os.O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, dir_fd=there)
             with os.fdopen(descriptor, "rb") as file:
                 info = os.fstat(descriptor)
                 if stat.S_ISREG(info.st_mode) and info.st_size <= most:
@@ -181,38 +183,33 @@ class FolderObjects(ObjectStore):
 
     def write(self, name: str, data: bytes) -> None:
         """See :meth:`ObjectStore.write`: aside, flushed, renamed."""
-        target = self._folder / name
+        folder, _, last = name.rpartition("/")
         try:
-            aside = self._aside(target, data)
-            try:
-                aside.replace(target)
-            except BaseException:
-                aside.unlink(missing_ok=True)
-                raise
+            with self._aside(folder, data) as (there, aside):
+                os.replace(aside, last, src_dir_fd=there, dst_dir_fd=there)
         except OSError as error:
             raise self._failed("written", error) from error
 
     def create(self, name: str, data: bytes) -> bool:
         """See :meth:`ObjectStore.create`: a second name for the file aside, which only one can give it."""
-        target = self._folder / name
+        folder, _, last = name.rpartition("/")
         try:
-            aside = self._aside(target, data)
-            try:
-                target.hardlink_to(aside)
-            except FileExistsError:
-                with contextlib.suppress(StorageDamaged):  # another's, and larger
-                    return self.read(name, len(data)) == data
-                return False
-            except OSError as error:
-                if error.errno not in _NO_HARD_LINKS:
-                    raise
-                raise StorageError(
-                    f"The store {self.shown} is on a file system without hard links, so two servers cannot be kept "
-                    "apart there. Use another file system, or a bucket by its URL."
-                ) from error
-            finally:
-                aside.unlink(missing_ok=True)
-            _flush(target.parent)
+            with self._aside(folder, data) as (there, aside):
+                try:
+                    os.link(aside, last, src_dir_fd=there, dst_dir_fd=there, follow_symlinks=False)
+                except FileExistsError:
+                    with contextlib.suppress(StorageDamaged):  # another's, and larger
+                        return self.read(name, len(data)) == data
+                    return False
+                except OSError as error:
+                    if error.errno not in _NO_HARD_LINKS:
+                        raise
+                    raise StorageError(
+                        f"The store {self.shown} is on a file system without hard links, so two servers cannot be kept "
+                        "apart there. Use another file system, or a bucket by its URL."
+                    ) from error
+                with contextlib.suppress(OSError):
+                    os.fsync(there)
         except OSError as error:
             raise self._failed("written", error) from error
         return True
@@ -221,7 +218,7 @@ class FolderObjects(ObjectStore):
         """See :meth:`ObjectStore.names`."""
         found: dict[str, int] = {}
         try:
-            with os.scandir(self._folder / folder) as entries:
+            with self._opened(folder) as there, os.scandir(there) as entries:
                 for entry in entries:
                     if not entry.name.startswith(_ASIDE) and entry.is_file(follow_symlinks=False):
                         with contextlib.suppress(FileNotFoundError):
@@ -235,7 +232,8 @@ class FolderObjects(ObjectStore):
     def folders(self) -> Sequence[str]:
         """See :meth:`ObjectStore.folders`."""
         try:
-            return sorted(path.name for path in self._folder.iterdir() if path.is_dir())
+            with os.scandir(self._folder) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -245,61 +243,82 @@ class FolderObjects(ObjectStore):
         """See :meth:`ObjectStore.delete`; folders stay, because others may be writing into them."""
         try:
             for name in names:
-                (self._folder / name).unlink(missing_ok=True)
+                folder, _, last = name.rpartition("/")
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._opened(folder) as there:
+                    os.unlink(last, dir_fd=there)
         except OSError as error:
             raise self._failed("changed", error) from error
 
     def remove_folders(self, folder: str) -> None:
         """See :meth:`ObjectStore.remove_folders`."""
-        for place, _, _ in os.walk(self._folder / folder, topdown=False):
-            with contextlib.suppress(OSError):  # somebody writes there again
-                os.rmdir(place)  # noqa: PTH106
+        above, _, last = folder.rpartition("/")
+        with contextlib.suppress(OSError), self._opened(above) as there:
+            for _, folders, _, place in os.fwalk(last, topdown=False, dir_fd=there):
+                for name in folders:
+                    with contextlib.suppress(OSError):  # somebody writes there again
+                        os.rmdir(name, dir_fd=place)
+            os.rmdir(last, dir_fd=there)
 
-    def _aside(self, target: Path, data: bytes) -> Path:
-        """The bytes, on the disk, beside their place."""
-        aside = target.with_name(f"{_ASIDE}{os.urandom(8).hex()}")
-        for attempt in range(_TRIES):
-            try:
-                if not target.parent.is_dir():
-                    self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_CLOEXEC, 0o600)
-                break
-            except FileNotFoundError:  # another process removed the folder while it was empty
-                if attempt == _TRIES - 1:
-                    raise
+    @contextlib.contextmanager
+    def _opened(self, folder: str, *, make: bool = False) -> Iterator[int]:
+        """A descriptor of a folder of the store.
+
+        Who can write to the store may put a link in the place of a folder: what that leads to is none of the store's,
+        and nothing is read, written or deleted there (row 231). Raises ``OSError`` when there is no such folder.
+        """
+        if make:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        there = os.open(self._folder, os.O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         try:
-            with os.fdopen(descriptor, "wb", buffering=0) as file:
-                left = memoryview(data)
-                while left:
-                    left = left[file.write(left) :]
-                os.fsync(descriptor)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
-        return aside
+            for part in filter(None, folder.split("/")):
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, 0o700, dir_fd=there)
+                below = os.open(part, os.O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW, dir_fd=there)
+                os.close(there)
+                there = below
+            yield there
+        finally:
+            os.close(there)
+
+    @contextlib.contextmanager
+    def _aside(self, folder: str, data: bytes) -> Iterator[tuple[int, str]]:
+        """The folder, and the name of a file in it that has the bytes, on the disk; the name is gone afterwards."""
+        aside = f"{_ASIDE}{os.urandom(8).hex()}"
+        with contextlib.ExitStack() as stack:
+            for attempt in range(_TRIES):
+                try:
+                    there = stack.enter_context(self._opened(folder, make=True))
+                    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_CLOEXEC, 0o600, dir_fd=there)
+                    break
+                except FileNotFoundError:  # another process removed the folder while it was empty
+                    if attempt == _TRIES - 1:
+                        raise
+            try:
+                with os.fdopen(descriptor, "wb", buffering=0) as file:
+                    left = memoryview(data)
+                    while left:
+                        left = left[file.write(left) :]
+                    os.fsync(descriptor)
+                yield there, aside
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(aside, dir_fd=there)
 
     def sweep(self, folder: str, seconds: float = ASIDE_SECONDS) -> None:
         """See :meth:`ObjectStore.sweep`."""
-        for path in (self._folder / folder).glob(f"{_ASIDE}*"):
-            with contextlib.suppress(OSError):
-                if time.time() - path.lstat().st_mtime > seconds:
-                    path.unlink()
+        with contextlib.suppress(OSError), self._opened(folder) as there, os.scandir(there) as entries:
+            for entry in entries:
+                if entry.name.startswith(_ASIDE):
+                    with contextlib.suppress(OSError):
+                        if time.time() - entry.stat(follow_symlinks=False).st_mtime > seconds:
+                            os.unlink(entry.name, dir_fd=there)
 
     def _failed(self, done: str, error: OSError) -> StorageError:
         return StorageError(
             f"The store {self.shown} cannot be {done}: {error.strerror or type(error).__name__}. Check that the folder "
             "is there, has room, and is this user's."
         )
-
-
-def _flush(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class FsspecObjects(ObjectStore):
