@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.errors import ConfigError, EvalFileError
+from adk_skills_agent.evals.formats.reading import read_eval_file
+from adk_skills_agent.evals.skillsbench.local_image import not_interpretable
+from adk_skills_agent.evals.skillsbench.runner import make_plan
 from adk_skills_agent.evals.skillsbench.task import filled, read_task, read_tasks
 
 
@@ -152,6 +156,33 @@ def test_row_154_no_part_of_a_task_is_a_link_to_the_hosts_files(tmp_path: Path) 
     assert [task.name for task in found.tasks] == ["other", "shared"]
     assert found.skipped["0"] == "0/solution is a link out of the folder of tasks."
     assert len(found.skipped) == 4
+
+
+@pytest.mark.parametrize(
+    "name", ["task.toml", "instruction.md", "environment/Dockerfile", "tests/data", "evals/test_config.json"]
+)
+def test_row_232_a_file_of_any_size_does_not_fill_the_memory(tmp_path: Path, name: str) -> None:
+    """Seen: gigabytes for a sparse file, before anything is said."""
+    task = harbor(tmp_path / "task")
+    (task / name).parent.mkdir(exist_ok=True)
+    with (task / name).open("wb") as file:
+        file.truncate(200 << 20)
+    tracemalloc.start()
+    try:
+        if "evals" in name:
+            (task / "evals" / "a.evalset.json").write_text('{"eval_set_id": "a", "eval_cases": []}')
+            with pytest.raises(EvalFileError, match="more than 32 MiB"):
+                read_eval_file(task / "evals" / "a.evalset.json")
+        elif name == "task.toml":
+            assert "more than 32 MiB" in str(read_task(task).diagnostics)
+        elif name == "tests/data":
+            assert make_plan([read_task(task)], ["with-skill"], ["oracle"], 1, {})[0].fingerprint
+        else:
+            with pytest.raises(ConfigError, match="more than 32 MiB"):
+                not_interpretable(read_task(task))
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_row_144_a_task_toml_with_a_key_of_thousands_of_parts_leaves_the_defaults(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from adk_skills_agent.evals.judge import Rubric, check_ids
 from adk_skills_agent.evals.metrics.registry import METRICS
 from adk_skills_agent.evals.trace import from_invocations
 from adk_skills_agent.format.models import Severity
+from adk_skills_agent.sources.tree import read_regular
 
 if TYPE_CHECKING:
     import google.adk.evaluation.eval_case as google_case
@@ -134,7 +135,7 @@ def _config(path: Path, reader: FieldReader) -> tuple[Mapping[str, Any], Mapping
         return {}, {}
     other = FieldReader(config)
     try:
-        document = json_document(config.read_text(encoding="utf-8-sig"))
+        document = json_document(read_regular(config).decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         reader.problems.append(f"{config}: It cannot be read: {error}.")
         return {}, {}

@@ -26,7 +26,7 @@ from adk_skills_agent.evals.skillsbench.dockerfile import (
 from adk_skills_agent.evals.skillsbench.engine_options import TRUST_VARIABLES, TRUSTED, EngineOptions
 from adk_skills_agent.evals.skillsbench.environment import BuildError, BuiltImage, NotInterpretable
 from adk_skills_agent.evals.skillsbench.local_image import layer_key
-from adk_skills_agent.evals.skillsbench.task import Task
+from adk_skills_agent.evals.skillsbench.task import Task, text_of
 from adk_skills_agent.evals.skillsbench.user_range import UserRange, open_user_range
 
 _DIGEST = "adk-skills.skillsbench"
@@ -48,7 +48,7 @@ async def build_image(
     """
     started = time.monotonic()
     file = task.environment / "Dockerfile"
-    text = file.read_text("utf-8", errors="replace") if file.is_file() else f"FROM {task.settings.image}\n"
+    text = text_of(file) if file.is_file() else f"FROM {task.settings.image}\n"
     arguments = options.build_arguments
     try:
         text = text if with_skills else without_skills(text)[0]

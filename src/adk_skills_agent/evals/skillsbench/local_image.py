@@ -34,7 +34,7 @@ from adk_skills_agent.evals.skillsbench.dockerfile import (
 )
 from adk_skills_agent.evals.skillsbench.environment import BuildError, BuiltImage, NotInterpretable
 from adk_skills_agent.evals.skillsbench.local_run import PATH, Command, Layers, Limits, run_in_layers
-from adk_skills_agent.evals.skillsbench.task import Task
+from adk_skills_agent.evals.skillsbench.task import Task, text_of
 from adk_skills_agent.evals.skillsbench.user_range import OPEN_TO_PASS, UserRange, make_owned, remove_tree
 from adk_skills_agent.evals.skillsbench.verifier_tools import uv_programs
 
@@ -141,7 +141,7 @@ def _read(task: Task, *, with_skills: bool) -> tuple[Instruction, ...]:
     """The instructions, checked before anything is made."""
     file = task.environment / "Dockerfile"
     # A task without one is its image as it is.
-    text = file.read_text("utf-8", errors="replace") if file.is_file() else f"FROM {task.settings.image}\n"
+    text = text_of(file) if file.is_file() else f"FROM {task.settings.image}\n"
     if not with_skills:
         text = without_skills(text)[0]
     try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import stat
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.evals.row_file import RowFile, Stopped, work_off
@@ -15,6 +15,7 @@ from adk_skills_agent.evals.skillsbench.environment import BuildError, Images
 from adk_skills_agent.evals.skillsbench.results import BenchResult, RunState, finished, result_of
 from adk_skills_agent.evals.skillsbench.task import Task
 from adk_skills_agent.evals.skillsbench.trial import BenchTrial
+from adk_skills_agent.platforms import open_regular
 
 
 async def run_bench(
@@ -108,12 +109,7 @@ def _digest(task: Task) -> str:
                 continue
             total.update(f"{path.relative_to(task.folder)}\0{status.st_size}\0".encode())
             if folder is not task.environment or path.name in {"Dockerfile", "SKILL.md"}:
-                total.update(_bytes(path))
+                with contextlib.suppress(OSError), open_regular(path) as file:
+                    while piece := file.read(1 << 20):
+                        total.update(piece)
     return total.hexdigest()
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""

@@ -23,6 +23,7 @@ from adk_skills_agent.format.models import Diagnostic, Severity
 from adk_skills_agent.format.yaml_fields import YamlProblem, load_fields
 from adk_skills_agent.platforms import extract_below
 from adk_skills_agent.settings import parsed_toml
+from adk_skills_agent.sources.tree import read_regular
 
 _COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 _PROMPT_HEADING = "## prompt"
@@ -101,7 +102,7 @@ def read_task(folder: Path) -> Task:
         settings, instruction = _task_document(folder / "task.md", found)
     else:
         settings = read_toml(folder / "task.toml", found)
-        instruction = _text(folder / "instruction.md")
+        instruction = text_of(folder / "instruction.md")
     if not instruction.strip():
         raise ConfigError(f"The instruction of {folder.name} is empty.")
     tests = _either(folder, "verifier", "tests")
@@ -147,7 +148,7 @@ def _check_links(folder: Path) -> None:
 
 
 def _task_document(path: Path, found: list[Diagnostic]) -> tuple[TaskSettings, str]:
-    text = _text(path).lstrip("\ufeff")
+    text = text_of(path).lstrip("\ufeff")
     lines = text.splitlines(keepends=True)
     closing = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
     if not lines or lines[0].rstrip() != "---" or closing is None:
@@ -190,9 +191,11 @@ def _headings(lines: list[str]) -> Iterator[tuple[int, str]]:
             yield number, text.lower()
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """A text file of a task. Raises ``ConfigError`` when it cannot be read, or is too large."""
     try:
-        return path.read_text("utf-8", errors="replace")
+        # Of any size it would fill the memory (row 232).
+        return read_regular(path).decode("utf-8", errors="replace").replace("\r\n", "\n")
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
 
@@ -243,7 +246,7 @@ class TaskSettings:
 def read_toml(path: Path, found: list[Diagnostic]) -> TaskSettings:
     """The settings of a ``task.toml``; the defaults, with a diagnostic, when it is missing or no TOML."""
     try:
-        values = parsed_toml(path.read_text("utf-8"))
+        values = parsed_toml(read_regular(path).decode("utf-8"))
     except FileNotFoundError:
         message = "There is no task.toml, so every setting has its default."
     except OSError as error:
