@@ -462,6 +462,21 @@ def test_row_201_a_lock_that_is_no_file_is_not_read(read: Callable[[Path], objec
         read(tmp_path / "lock")
 
 
+def test_row_233_a_manifest_that_is_a_link_out_of_the_project_is_not_copied_into_it(project: Project, tmp_path: Path):
+    """Seen: adk-skills.toml -> ../.cargo/credentials.toml of a repository is a file with the token after an add."""
+    (tmp_path / "credentials.toml").write_text('[registry]\ntoken = "private"\n')
+    project.root.mkdir(exist_ok=True)
+    project.manifest.symlink_to(tmp_path / "credentials.toml")
+    with pytest.raises(ConfigError, match="leads out of the project"):
+        project.add([fetched(make_tree())])
+    assert project.manifest.is_symlink()
+    project.manifest.unlink()
+    (project.root / "own.toml").write_text("# ours\n")
+    project.manifest.symlink_to("own.toml")
+    project.add([fetched(make_tree())])
+    assert "# ours" in project.manifest.read_text()
+
+
 def test_row_201_a_long_lock_that_nothing_of_ours_wrote_is_not_parsed(tmp_path: Path):
     """Seen: adk-skills verify takes minutes and gigabytes for 63 MB of ``[],[],``."""
     (tmp_path / "lock").write_text(f"version = 1\na = [{'[],' * 3_000_000}]\n")

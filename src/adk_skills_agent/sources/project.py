@@ -11,7 +11,7 @@ import marshal
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -243,6 +243,18 @@ class Project:
                 return replace(origin, location=place.relative_to(root).as_posix())
         return origin
 
+    def with_changes(self, changes: Mapping[str, LockedSkill | None]) -> bytes | None:
+        """As :func:`~.lock_file.changed_manifest`, for the project's own file.
+
+        Raises ``ConfigError`` when it cannot be read, or is a link out of the project: a file with what that leads to,
+        a private one perhaps, would take its place among the files that are committed (row 233).
+        """
+        if self.scope == "project" and not self.manifest.resolve().is_relative_to(self.root.resolve()):
+            raise ConfigError(
+                f"{self.manifest} is a link that leads out of the project, so it is not changed. Put a file there."
+            )
+        return changed_manifest(self.manifest, changes)
+
     def signature_policy(self) -> SignaturePolicy:
         """Whose signatures the project takes, and whether there must be one; see :mod:`.signatures`.
 
@@ -371,7 +383,7 @@ class Project:
                     )
             if not force:
                 self._refuse_needed(lock, names)
-            manifest = changed_manifest(self.manifest, dict.fromkeys(names))
+            manifest = self.with_changes(dict.fromkeys(names))
             folders = [self.folder_of(lock.skills[name]) for name in names]
             asides: list[tuple[Path, Path]] = []
             try:
@@ -654,7 +666,7 @@ class _Change:
         the disk does not take it.
         """
         asked = {entry.name: entry for entry, _ in entries if wanted is None or entry.name in wanted}
-        manifest = changed_manifest(self._project.manifest, asked)
+        manifest = self._project.with_changes(asked)
         for entry, _ in entries:
             folder = self._project.folder_of(entry).parent
             try:
