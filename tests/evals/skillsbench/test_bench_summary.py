@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
+from typing import Any
 
-from adk_skills_agent.evals.skillsbench.results import BenchResult, self_test_problems, summarise
+import pytest
+
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.evals.report.bench_page import build_bench_report
+from adk_skills_agent.evals.skillsbench.results import NAME, BenchResult, self_test_problems, summarise
 
 
 def result(task: str, arm: str, reward: float | None, trial: int = 1, category: str = "x") -> BenchResult:
@@ -55,3 +62,35 @@ def test_a_partial_reward_of_nobody_fails_the_self_test() -> None:
         "a: nop got 0.4 instead of 0",
         "b: oracle got no reward instead of 1 (no reward.txt)",
     ]
+
+
+ODD: tuple[Any, ...] = (None, True, -1, 1e400, 2**70, "x", "", "\ud800", [], [1], [None], {}, {"a": 1})
+
+
+@pytest.mark.parametrize("name", ["task", "trial", "reward", "passed", "error", "seconds", "skills_loaded", "usage"])
+def test_a_damaged_row_is_a_sentence_or_a_page(name: str, tmp_path: Path) -> None:
+    """Seen: a reward that is no number, or skills that are none, ended in a traceback."""
+    row = {
+        "task": "a",
+        "arm": "with-skill",
+        "trial": 1,
+        "agent": "adk",
+        "reward": 1.0,
+        "passed": True,
+        "error": None,
+        "error_kind": None,
+        "seconds": 2.0,
+        "skills_loaded": ["s"],
+        "skills_read": [],
+        "usage": {"total": 3},
+    }
+    other = json.dumps({**row, "arm": "no-skill", "reward": 0.0, "passed": False})
+    said = []
+    for odd in ODD:
+        (tmp_path / NAME).write_text(f"{other}\n{json.dumps({**row, name: odd})}\n")
+        try:
+            build_bench_report(tmp_path, tmp_path / "page.html")
+        except ConfigError as error:
+            said.append(str(error))
+    assert all(f"{NAME}:2: this is no row of results" in sentence for sentence in said)
+    assert said or name == "task"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -53,25 +54,29 @@ class BenchResult:
 def result_of(row: Mapping[str, Any]) -> BenchResult:
     """The result in a row. Raises ``ValueError`` when it is no row of results."""
     try:
-        reward = row["reward"]
-        return BenchResult(
+        result = BenchResult(
             task=str(row["task"]),
             arm=str(row["arm"]),
             trial=int(row["trial"]),
             agent=str(row["agent"]),
-            reward=None if reward is None else float(reward),
+            reward=None if row["reward"] is None else float(row["reward"]),
             passed=row["passed"],
             error=row["error"],
             error_kind=row.get("error_kind"),
             seconds=float(row["seconds"]),
             category=str(row.get("category", "")),
             fingerprint=str(row.get("fingerprint", "")),
-            skills_available=tuple(row.get("skills_available", ())),
-            skills_used=(*row.get("skills_loaded", ()), *row.get("skills_read", ())),
+            skills_available=tuple(map(str, row.get("skills_available", ()))),
+            skills_used=tuple(map(str, (*row.get("skills_loaded", ()), *row.get("skills_read", ())))),
             tokens=int((row.get("usage") or {}).get("total", 0)),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ValueError(f"this is no row of results ({error!r})") from error
+    texts, numbers = (result.error, result.error_kind), (result.reward or 0.0, result.seconds)
+    is_sound = all(text is None or isinstance(text, str) for text in texts) and all(map(math.isfinite, numbers))
+    if not is_sound or not (result.passed is None or isinstance(result.passed, bool)):
+        raise ValueError("this is no row of results (a value of another kind)")
+    return result
 
 
 @dataclass(slots=True)
