@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import http.server
 import io
 import os
 import subprocess
 import tarfile
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.errors import PackageError
+from adk_skills_agent.packages import builds
 from adk_skills_agent.packages.environments import prepare
 from adk_skills_agent.packages.lock import resolve
 from adk_skills_agent.packages.uv import Index
@@ -91,8 +95,8 @@ def test_a_package_without_a_wheel_is_built_and_used_again(index: LocalIndex, tm
 def test_nothing_is_built_that_the_owner_did_not_name(index: LocalIndex, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     index.files["alpha-1.0.tar.gz"] = source(f"open({str(mark)!r}, 'w')")
-    for builds in (False, ("beta",)):
-        assert "no ready-made wheel" in refused(index, tmp_path, builds)
+    for allowed in (False, ("beta",)):
+        assert "no ready-made wheel" in refused(index, tmp_path, allowed)
     assert not mark.exists()
 
 
@@ -176,3 +180,30 @@ def test_row_112_a_header_of_a_source_does_not_fill_the_agents_memory(index: Loc
         assert tracemalloc.get_traced_memory()[1] < 30 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_an_index_that_sends_in_drops_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each drop came in time, so nothing ended it."""
+    stop = threading.Event()
+
+    class Drops(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000")
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                while not stop.wait(0.02):
+                    self.wfile.write(b"x")
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Drops)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr(builds, "_FETCH_SECONDS", 0.2)
+    try:
+        with pytest.raises(ValueError, match="not all was sent"):
+            builds._get(f"http://127.0.0.1:{server.server_address[1]}/", 1 << 20)
+    finally:
+        stop.set()
+        server.shutdown()
+        server.server_close()

@@ -20,6 +20,7 @@ import re
 import sys
 import tarfile
 import tempfile
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -49,10 +50,10 @@ BUILD_SECONDS = 900.0
 MAX_SOURCE_BYTES = 200 << 20
 MAX_WHEEL_BYTES = 200 << 20
 _PAGE_BYTES = 32 << 20
-_PAGE_VALUES = 1_000_000
+_PAGE_VALUES, _PIECE_BYTES = 1_000_000, 1 << 16
 _MOST_READ_BYTES = 1 << 20
 _MOST_UNPACKED_BYTES = 1 << 30
-_ANSWER_SECONDS = 30
+_ANSWER_SECONDS, _FETCH_SECONDS = 30, 900
 _PYPI = "https://pypi.org/simple"
 _JSON = "application/vnd.pypi.simple.v1+json"
 _USUAL_BACKEND = "setuptools.build_meta:__legacy__"
@@ -263,10 +264,14 @@ def _get(url: str, most: int, accept: str = "*/*") -> tuple[str, bytes]:
         token = base64.b64encode(pair.encode()).decode()
         request.add_unredirected_header("Authorization", f"Basic {token}")  # for this host and no other
     with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
-        data = answer.read(most + 1)
-        if len(data) > most:
-            raise ValueError(f"more than {most >> 20} MiB")
-        return str(answer.headers.get("Content-Type", "")), data
+        data, until = bytearray(), time.monotonic() + _FETCH_SECONDS
+        while part := answer.read1(_PIECE_BYTES):  # what comes in drops would keep a whole read for ever
+            data += part
+            if len(data) > most:
+                raise ValueError(f"more than {most >> 20} MiB")
+            if time.monotonic() > until:
+                raise ValueError(f"not all was sent within {_FETCH_SECONDS} s")
+        return str(answer.headers.get("Content-Type", "")), bytes(data)
 
 
 def _download(source: _Source, what: str) -> bytes:
