@@ -493,6 +493,24 @@ except OSError:  # Landlock shows nothing of /proc; the host does
         assert (await box.bash("cat /proc/self/oom_score_adj")).stdout == b"1000\n"
 
 
+@pytest.mark.level("landlock")
+@pytest.mark.local("what this machine's own levels show of /proc")
+async def test_row_215_a_script_cannot_let_the_kernel_take_the_agent_instead(box):
+    """Seen: it wrote 0, as a process may that raised its score itself, filled files in memory, and the agent died."""
+    code = """
+import os
+path = "/proc/self/oom_score_adj"
+for value in (b"0", b"500"):
+    try:
+        os.write(os.open(path, os.O_WRONLY), value)
+        print("written", open(path).read())
+    except OSError:
+        print("refused")
+"""
+    result = await box.python(code)
+    assert result.stdout == b"refused\nrefused\n", result
+
+
 @pytest.mark.local("what the watchdog or a control group counts")
 async def test_row_79_page_tables_count_as_memory(box):
     """Seen: 1.2 GiB of page tables below a limit of 512 MiB, with the status ``ok``: reading maps the zero page."""

@@ -101,16 +101,6 @@ def _limit(library: _Library, limits: "list[tuple[int, int, int]]") -> None:
         library.call("setrlimit", which, pair, step="set its limits")
 
 
-def _first_to_end() -> None:
-    """When memory runs out, the kernel takes the run and not the agent (row 79). Before that, /proc must be its own."""
-    try:
-        score = posix.open("/proc/self/oom_score_adj", posix.O_WRONLY)
-        posix.write(score, b"1000")
-        posix.close(score)
-    except OSError:
-        pass  # the report of the level says what it enforces of memory
-
-
 def _one_word(text: "str | None") -> str:
     return (text or "?").replace(" ", "_")
 

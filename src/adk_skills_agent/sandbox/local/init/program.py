@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         _PR_SET_DUMPABLE,
         _PR_SET_PDEATHSIG,
         _exec,
-        _first_to_end,
         _give_up_root,
         _Library,
         _limit,
@@ -220,7 +219,6 @@ def _begin(library: "_Library", job: "dict[str, Any]", spec: "dict[str, Any]") -
         posix.chdir(job["cwd"])
         step = "set its limits"
         _limit(library, job["limits"])
-        _first_to_end()
         if job["script"] is None:
             step = "exec"
             _exec(job)

@@ -186,6 +186,7 @@ def file_system(spec: SandboxSpec) -> list[Step]:
         steps.append(("file", "127.0.0.1 localhost\n::1 localhost\n", "/etc/hosts"))
     steps += [
         ("proc", "/proc"),
+        ("seal", "/proc"),  # a process may lower its own oom_score_adj again, and then memory ends the agent (row 215)
         ("dev", "/dev"),
         _tmpfs("/dev/shm", spec.shm_bytes),  # noqa: S108  # the sandbox's own
         ("seal", "/dev"),
@@ -416,6 +417,7 @@ class StartedSandbox:
         folders = PrivateFolders(first_pid, uid)
         child.pidfd = init.descriptor
         command = next(iter(children_of(first_pid)), 0)
+        _first_to_end(command)
         return cls(maker, child, outer, first_pid, first, init, command, folders, uid=uid)
 
     def is_waiting(self) -> bool:
@@ -456,6 +458,12 @@ class StartedSandbox:
         self.folders.close()
         if self.group is not None:
             group_pool().give_back(self.group)
+
+
+def _first_to_end(command: int) -> None:
+    """When memory runs out, the kernel takes the run and not the agent (row 79). Inside, nobody can change that."""
+    with contextlib.suppress(OSError):  # it ended; or an agent without the right to, as a root of few capabilities
+        Path(f"/proc/{command}/oom_score_adj").write_text("1000")
 
 
 def kill(pidfd: int) -> None:

@@ -231,9 +231,9 @@ def _give_up_rights(library: "_Library", uid: "int | None", inside: "int | None"
         outside = uid
     library.call("unshare", _NEW_USER, step="make a user namespace")
     inside = _NOT_ROOT if inside is None else inside
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{inside} {outside} 1")
-    _write("/proc/self/gid_map", f"{inside} {outside} 1")
+    _write("self/setgroups", "deny", settings)
+    _write("self/uid_map", f"{inside} {outside} 1", settings)
+    _write("self/gid_map", f"{inside} {outside} 1", settings)
     _write("sys/user/max_user_namespaces", "0", settings)
     for name, most in _MOST_WATCHES:
         if _exists_at(name, settings):
