@@ -14,14 +14,17 @@ from dataclasses import replace
 
 import pytest
 
+from adk_skills_agent.platforms import PAGE_BYTES
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.process.tree import RunMarks
 from adk_skills_agent.sandbox.process.watchdog import (
     DiskLimit,
     Limits,
+    MachineMemory,
     Watchdog,
     Watched,
     holds_sockets,
+    machine_memory,
     most_in_kernel,
     works_here,
 )
@@ -113,6 +116,71 @@ def test_the_memory_of_the_machine_is_read_only_for_a_run_whose_memory_is_watche
     before = limits(1 << 20)._before
     assert before is not None
     assert before.kernel > 0
+
+
+def test_row_216_memory_that_another_run_had_when_one_began_counts_as_growth(monkeypatch):
+    """Seen: 1.8 GiB in buffers of sockets with a limit of 512 MiB, and the status ``ok``: the third run of a chain."""
+    memory, may_hold = [0], [1 << 40]
+    place = "adk_skills_agent.sandbox.process.watchdog"
+    monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(kernel=memory[0] << 20))
+    monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: may_hold[0])
+    ended: list[str] = []
+    watchdog = Watchdog()
+
+    def limits(name: str) -> Limits:
+        marks = replace(MARKS, run_id=name)
+        return Limits(
+            marks, 512 << 20, None, (), lambda *_: ended.append(name), lambda: None, guarded=tuple, bounded=True
+        )
+
+    first, second, third = limits("first"), limits("second"), limits("third")
+    watchdog._look([first])
+    memory[0] = 600
+    watchdog._look([first, second])
+    memory[0] = 1300  # of both together, each may have 768
+    watchdog._look([first, second])
+    assert ended == []
+    watchdog._look([second])
+    assert ended == ["second"]
+    watchdog._look([second, third])  # the first one is on its way out, and its memory, too
+    watchdog._look([third])
+    watchdog._look([third])  # it is gone and the memory is not: it was the machine's
+    assert ended == ["second"]
+
+
+def test_row_216_what_no_run_can_have_caused_is_the_machines_and_of_several_the_one_that_can_most_ends(monkeypatch):
+    memory, may_hold = [0], {"small": 0, "large": 0}
+    place = "adk_skills_agent.sandbox.process.watchdog"
+    monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(kernel=memory[0] << 20))
+    monkeypatch.setattr(f"{place}.most_in_kernel", lambda _, guarded, **__: may_hold[guarded[0]] << 30)
+    ended: list[str] = []
+
+    def limits(name: str) -> Limits:
+        marks = replace(MARKS, run_id=name)
+        end = lambda *_: ended.append(name)  # noqa: E731
+        return Limits(marks, 512 << 20, None, (), end, lambda: None, guarded=lambda: (name,), bounded=True)
+
+    watchdog, runs = Watchdog(), [limits("small"), limits("large")]
+    watchdog._look(runs)
+    memory[0] = 4000
+    watchdog._look(runs)
+    may_hold.update(small=1, large=2)
+    watchdog._look(runs)
+    assert ended == []
+    memory[0] = 8000
+    watchdog._look(runs)
+    watchdog._look(runs)
+    assert ended == ["large", "small"]
+
+
+def test_row_217_free_pages_that_processors_keep_are_nobodys_memory(monkeypatch, tmp_path):
+    """Seen: 1.7 GiB of them, of what other programs had let go of, which then counted as taken by a run."""
+    (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\nMemFree: 300 kB\nSlab: 100 kB\nSUnreclaim: 60 kB\n")
+    zone = "Node 0, zone Normal\n  pages free     75\n  pagesets\n    cpu: 0\n{}              high:  90\n"
+    counts = "".join(f"              count:    {pages}\n" for pages in (64, 11))
+    (tmp_path / "zoneinfo").write_text(zone.format(counts))
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.PROC", str(tmp_path))
+    assert machine_memory().kernel == (60 + 600 << 10) - 75 * PAGE_BYTES
 
 
 def test_row_177_a_process_that_does_not_show_its_open_files_may_hold_anything_unless_it_is_ours(monkeypatch):

@@ -11,11 +11,12 @@ import contextlib
 import functools
 import logging
 import os
+import re
 import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from adk_skills_agent.platforms import PAGE_BYTES, TICKS_PER_SECOND
 from adk_skills_agent.sandbox import threads as workers
@@ -44,10 +45,13 @@ _NAMED = frozenset(
 )
 _MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
 _MOST_IN_MAPPINGS = 65_530 * 256  # mappings of a process, and what the kernel keeps of each; as many locks of a file
+_KEPT_PAGES = re.compile(rb"^ +count: +([0-9]+)$", re.MULTILINE)
+_ZONES_BYTES = 1 << 22  # a hundred for each processor and zone
 _LOCK_BYTES = 256  # also of a file that an epoll instance watches
 _CHANGE_BYTES = 320  # one that an inotify instance was told of
 _MOST_OF_A_BYTE = 85  # seventeen pages for what is counted as 800 bytes
 _EVERYTHING = 1 << 62
+_NEEDED_BYTES_A_SECOND = 16 << 10  # a gigabyte a day: what the kernel of a machine comes to need besides all runs
 _HIDDEN = "hidden"
 
 
@@ -65,6 +69,11 @@ class MachineMemory:
     page_tables: int = 0
     kernel: int = 0
 
+    def lowest(self, other: MachineMemory) -> MachineMemory:
+        """The lower of both, each number for itself."""
+        numbers = (self.shared, other.shared), (self.page_tables, other.page_tables), (self.kernel, other.kernel)
+        return MachineMemory(*map(min, numbers))
+
 
 def machine_memory() -> MachineMemory:
     """What it is now; zeros where the system does not say."""
@@ -74,8 +83,10 @@ def machine_memory() -> MachineMemory:
             name, _, rest = line.partition(b":")
             if name in _NAMED or name in {b"MemTotal", b"Shmem", b"SUnreclaim"}:
                 found[name] = int(rest.split()[0]) * 1024
-    # The data of large messages is in pages that no line counts.
-    unnamed = found.get(b"MemTotal", 0) - sum(found.get(name, 0) for name in _NAMED)
+    # The data of large messages is in pages that no line counts. Nor does one count the free pages that each processor
+    # keeps: gigabytes, up to an eighth of the memory, which come and go with what anybody lets go of (row 217).
+    kept = sum(map(int, _KEPT_PAGES.findall(_text(f"{PROC}/zoneinfo", _ZONES_BYTES)))) * PAGE_BYTES
+    unnamed = found.get(b"MemTotal", 0) - sum(found.get(name, 0) for name in _NAMED) - kept
     kernel = found.get(b"SUnreclaim", 0) + max(unnamed, 0)
     return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel)
 
@@ -129,10 +140,10 @@ def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages:
     return found + len(sockets) * 2 * _setting("net/core/wmem_max", 212_992) * held
 
 
-def _text(path: str) -> bytes:
+def _text(path: str, most_bytes: int = _MAPS_BYTES) -> bytes:
     """The beginning of a file of ``/proc``; empty when its process has ended."""
     with contextlib.suppress(OSError), open(path, "rb") as stream:
-        return stream.read(_MAPS_BYTES)
+        return stream.read(most_bytes)
     return b""
 
 
@@ -333,6 +344,16 @@ class Limits:
     _next_disk: float = field(default=0.0)
     _over: bool = field(default=False)
     _before: MachineMemory | None = field(default=None)
+    _met: bool = field(default=False)
+
+    @property
+    def most_in_kernel(self) -> int:
+        """Bytes by which the kernel's memory may grow: nothing says whose it is, so half as much again as the limit.
+
+        On a small machine half of what all TCP may have is less, and without the other half the agent could not speak.
+        """
+        assert self.memory_bytes is not None  # noqa: S101  # asked only where there is one
+        return min(self.memory_bytes * 3 // 2, _setting("net/ipv4/tcp_mem", _EVERYTHING) // 2 * PAGE_BYTES)
 
     def __post_init__(self) -> None:
         # Where the kernel bounds the memory of a run as a whole, the first look will do, and short runs pay nothing.
@@ -368,6 +389,11 @@ class Watchdog:
     def __init__(self) -> None:
         self._runs: set[Watched] = set()
         self._owners: dict[tuple[int, int], str] = {}
+        # Lowest since there are runs. What the machine has when a run begins may be another one's, which ends and makes
+        # room for it (row 216).
+        self._lowest: MachineMemory | None = None
+        self._looked = time.monotonic()
+        self._suspects: list[Limits] = []
         self._changed = threading.Condition()  # re-entrant: a run may be collected as garbage in here
         threading.Thread(target=self._work, name="adk-skills-watchdog", daemon=True).start()
 
@@ -388,6 +414,7 @@ class Watchdog:
             with self._changed:
                 if not self._runs:
                     self._owners.clear()
+                    self._lowest, self._suspects = None, []
                 self._changed.wait_for(lambda: self._runs)
             time.sleep(max(INTERVAL_SECONDS, took * _SHARE))
             began = time.thread_time()  # the processor's time: on a busy machine a look takes long and costs no more
@@ -412,6 +439,7 @@ class Watchdog:
 
     def _look(self, runs: list[Limits]) -> None:
         members: dict[str, list[ProcessInfo]] | None = None
+        now, cause = MachineMemory(), None
         for run in runs:
             if run._over:
                 continue
@@ -419,8 +447,15 @@ class Watchdog:
             try:
                 if members is None:
                     members = self._members(runs)
+                    now = machine_memory()
+                    cause = self._cause(runs, members, now)
                 own = members[run.marks.run_id]
-                problem = run.beyond() or _processes_problem(run, own, alone=len(runs) == 1) or _disk_problem(run, own)
+                problem = run.beyond()
+                problem = problem or _processes_problem(run, own, now, self._lowest or now, alone=len(runs) == 1)
+                if problem is None and run is cause:
+                    used = now.kernel - (self._lowest or now).kernel
+                    problem = _too_much(run, used, "buffers of sockets, lists of mappings and locks of files")
+                problem = problem or _disk_problem(run, own)
                 if problem is None and run.on_look is not None:
                     run.on_look(_sample(run, own))
             except Exception:
@@ -429,6 +464,48 @@ class Watchdog:
             if problem is not None:
                 run._over = True
                 run.breach(*problem)
+
+    def _cause(self, runs: list[Limits], members: Mapping[str, list[ProcessInfo]], now: MachineMemory) -> Limits | None:
+        """The run to end because the kernel's memory has grown by more than all runs that can cause it may have.
+
+        Of these the one that can have caused most; the next one when that one's end did not help. When all are gone,
+        or there were none, the growth was somebody else's.
+        """
+        watched = [run for run in runs if run.memory_bytes is not None]
+        self._lower(watched, now)
+        lowest = self._lowest or now
+        if self._suspects and not any(run in runs for run in self._suspects):
+            self._suspects = []
+            self._lowest = lowest = replace(lowest, kernel=now.kernel)
+        grown = now.kernel - lowest.kernel
+        if not any(grown > run.most_in_kernel for run in watched):
+            self._suspects = []
+            return None
+        possible: dict[Limits, int] = {}
+        for run in watched:
+            pids = [info.pid for info in members[run.marks.run_id]]
+            most = most_in_kernel(pids, run.guarded(), pages=not run.bounded)
+            if most > (run.memory_bytes or 0):
+                possible[run] = most
+        if not possible and not self._suspects:
+            self._lowest = replace(lowest, kernel=now.kernel)
+        if grown <= sum(run.most_in_kernel for run in possible):
+            return None
+        self._suspects = self._suspects or list(possible)
+        left = [run for run in self._suspects if run in possible and not run._over]
+        return max(left, key=lambda run: possible[run], default=None)
+
+    def _lower(self, runs: list[Limits], now: MachineMemory) -> None:
+        """Take note of the lowest memory since there are runs; it rises slowly with what a machine needs by itself."""
+        seconds, self._looked = time.monotonic() - self._looked, time.monotonic()
+        lowest = self._lowest or now
+        lowest = replace(lowest, kernel=lowest.kernel + int(seconds * _NEEDED_BYTES_A_SECOND)).lowest(now)
+        for run in runs:
+            if not run._met:
+                run._met = True
+                run._before = run._before or now
+                lowest = lowest.lowest(run._before)
+        self._lowest = lowest
 
     def _members(self, runs: list[Limits]) -> dict[str, list[ProcessInfo]]:
         """The live processes of every run, its command included, in one pass over the system."""
@@ -488,25 +565,22 @@ def _sample(run: Limits, members: list[ProcessInfo]) -> ResourceSample:
     )
 
 
-def _processes_problem(run: Limits, members: list[ProcessInfo], *, alone: bool) -> tuple[Status, str] | None:
+def _processes_problem(
+    run: Limits, members: list[ProcessInfo], now: MachineMemory, lowest: MachineMemory, *, alone: bool
+) -> tuple[Status, str] | None:
     rss = sum(info.rss_pages for info in members) * PAGE_BYTES
     run.peak_rss = max(run.peak_rss, rss)
-    if run.memory_bytes is not None and not run.bounded and rss > run.memory_bytes:
+    if run.memory_bytes is not None and not run.bounded:
         # Resident memory counts what processes share once for each of them; the exact sum is dearer to get.
-        used = _used_together(members)
-        if used > run.memory_bytes:
+        if rss > run.memory_bytes and (used := _used_together(members)) > run.memory_bytes:
             return (
                 Status.OUT_OF_MEMORY,
                 f"Stopped: its {len(members)} processes used {used >> 20} MiB of memory together; memory_bytes is "
                 f"{run.memory_bytes >> 20} MiB.",
             )
-    if run.memory_bytes is not None:
-        found = _other_memory(run, run.memory_bytes, members, rss, alone=alone)
+        found = _other_memory(run, run.memory_bytes, members, rss, now, lowest, alone=alone)
         if found is not None:
-            used, what = found
-            limit = run.memory_bytes >> 20
-            said = f"Stopped: it used {used >> 20} MiB of memory, {what} included; memory_bytes is {limit} MiB."
-            return Status.OUT_OF_MEMORY, said
+            return _too_much(run, *found)
     if run.pids is not None:
         threads = sum(info.threads for info in members)
         if threads > run.pids * PIDS_FACTOR:
@@ -514,29 +588,35 @@ def _processes_problem(run: Limits, members: list[ProcessInfo], *, alone: bool) 
     return None
 
 
+def _too_much(run: Limits, used: int, what: str) -> tuple[Status, str]:
+    limit = (run.memory_bytes or 0) >> 20
+    said = f"Stopped: it used {used >> 20} MiB of memory, {what} included; memory_bytes is {limit} MiB."
+    return Status.OUT_OF_MEMORY, said
+
+
 def _other_memory(
-    run: Limits, limit: int, members: list[ProcessInfo], rss: int, *, alone: bool
+    run: Limits,
+    limit: int,
+    members: list[ProcessInfo],
+    rss: int,
+    now: MachineMemory,
+    lowest: MachineMemory,
+    *,
+    alone: bool,
 ) -> tuple[int, str] | None:
     """Bytes beyond the limit that are not in the processes' own memory (row 79), and where they are."""
-    now = machine_memory()
-    before = run._before = run._before or now
+    before = run._before or now
     pids = [info.pid for info in members]
-    if not run.bounded and now.shared - before.shared > limit // 2:
+    if now.shared - lowest.shared > limit // 2:
         used = private_memory(pids) + memory_in_files(pids)
         if alone:
             used = max(used, _hidden_memory(run, limit, now.shared - before.shared, pids))
         if used > limit:
             return used, "files in memory"
-    if not run.bounded and now.page_tables - before.page_tables > limit // 4:
+    if now.page_tables - lowest.page_tables > limit // 4:
         used = page_tables(pids) + min(rss, private_memory(pids))
         if used > limit:
             return used, "page tables"
-    grown = now.kernel - before.kernel
-    # Nothing says whose it is: so it takes half as much again as the limit, and the run must be able to cause that. On
-    # a small machine half of what all TCP may have is less, and without the other half the agent could not speak.
-    most = min(limit * 3 // 2, _setting("net/ipv4/tcp_mem", _EVERYTHING) // 2 * PAGE_BYTES)
-    if grown > most and most_in_kernel(pids, run.guarded(), pages=not run.bounded) > limit:
-        return grown, "buffers of sockets, lists of mappings and locks of files"
     return None
 
 
