@@ -367,6 +367,23 @@ def test_row_137_what_the_whole_machine_has_few_of_is_refused_to_sockets(arch, p
 
 
 @both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_218_the_memory_of_all_tcp_cannot_be_reserved(arch, profile):
+    """Seen: 512 MiB of the 1.5 GiB of this machine in one run, 1.5 GiB in three, without using any memory."""
+    assert call(arch, "setsockopt", 3, 1, 73, profile=profile) == EPERM  # SO_RESERVE_MEM
+
+
+@both
+def test_row_219_no_device_of_a_network_of_its_own_is_in_groups(arch):
+    """Seen: a run with 288,000 of them that was killed was there for ten seconds more and could not be ended."""
+    inside = {"profile": seccomp.NAMESPACES}
+    for level, options in ((0, (35, 39, 42, 46)), (41, (20, 27, 42, 46))):
+        for option in options:
+            assert call(arch, "setsockopt", 3, level, option, **inside) == errno.ENODEV
+            assert call(arch, "setsockopt", 3, level, option, sockets=(2, 10), **inside) == PASS  # the host's network
+
+
+@both
 def test_row_80_room_is_not_reserved_before_anybody_counts(arch):
     assert call(arch, "fallocate", 3) == errno.EOPNOTSUPP
     assert call(arch, "fallocate", 3, profile=seccomp.NAMESPACES) == PASS  # its file system has a size of its own

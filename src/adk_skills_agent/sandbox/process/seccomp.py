@@ -93,11 +93,18 @@ _PROTOCOLS: Mapping[int, Mapping[int, tuple[int, ...]]] = {
 # Programs for the kernel's packet filter take memory of the whole host (row 78): SO_ATTACH_FILTER, SO_ATTACH_BPF and
 # those of SO_REUSEPORT. The last one loads a module.
 _SOL_SOCKET, _FILTERS = 1, (26, 50, 51, 52)
+# SO_RESERVE_MEM takes of what all TCP of the machine may have, a gigabyte in one call, without using it (row 218).
+_RESERVE = 73
 _SOL_TCP, _TCP_ULP = 6, 31
 # Labels of flows and signatures of segments are few for the whole machine (row 137): IPV6_FLOWLABEL_MGR, TCP_MD5SIG,
 # TCP_MD5SIG_EXT, TCP_AO_ADD_KEY.
 _SOL_IPV6, _FLOW_LABELS = 41, 32
 _SIGNATURES = (14, 32, 38)
+
+# Each membership in a group of IP is looked for in a list of all when it ends, with a lock of the machine: a run with
+# 300,000 of them in its empty network takes half a minute to die (row 219). So there no device is in groups. By level:
+_GROUPS = ((0, (35, 39, 42, 46)), (_SOL_IPV6, (20, 27, 42, 46)))
+_NO_DEVICE = _ANSWER | errno.ENODEV
 
 # Filters of a run's own are programs, too: they take the same memory, and the kernel removes freed ones by a queue on
 # which a few thousand at once block each other, and with them every new sandbox, for ever (row 117).
@@ -189,9 +196,11 @@ def program(
         "ioctl", 1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *_BRIDGES_AND_VLANS, *(() if alone else _FILE_ATTRIBUTES))
     )
     build.sockets(families)
-    build.if_both("setsockopt", (1, _SOL_SOCKET), (2, _FILTERS))
+    build.if_both("setsockopt", (1, _SOL_SOCKET), (2, (*_FILTERS, _RESERVE)))
     build.if_both("setsockopt", (1, _SOL_TCP), (2, (_TCP_ULP, *_SIGNATURES)))
     build.if_both("setsockopt", (1, _SOL_IPV6), (2, (_FLOW_LABELS,)))
+    for level, options in _GROUPS if alone and sockets is None else ():
+        build.if_both("setsockopt", (1, level), (2, options), _NO_DEVICE)
     build.if_argument("seccomp", 0, (_SET_FILTER,), _WITHOUT_FILTERS)
     build.if_both("prctl", (0, _PR_SET_SECCOMP), (1, (_MODE_FILTER,)), _WITHOUT_FILTERS)
     build.if_more("prctl", 0, _LAST_PRCTL, _ANSWER | errno.EINVAL)
