@@ -9,6 +9,7 @@ TLS: an allowed host that answers for others (a CDN) reaches those as well.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import socket
 import struct
@@ -17,6 +18,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from pathlib import Path
 
 from adk_skills_agent.sandbox.contract import NetworkDecision
 from adk_skills_agent.sandbox.network.hosts import MAX_NAME, AddressNetwork, AllowedHosts, address_refusal
@@ -30,6 +32,9 @@ _MAX_ADDRESSES = 4  # tried in turn when the first does not answer
 _LOOKUPS = 2  # at a time, those included that nobody waits for any more: they hold threads of the agent (row 150)
 _NO_DESCRIPTOR_SECONDS = 0.1
 _LOOK_SECONDS = 0.05
+# What a host sends and nobody reads is memory of the agent: 33 MiB for a connection, if the kernel is left to choose.
+# This is its half, and enough for 20 MB/s at 100 ms. Where it may not be so large, the kernel's own choice is small.
+_RECEIVE_BYTES = 2 << 20
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what was not sent is thrown away at once
 
 
@@ -156,6 +161,7 @@ class Proxy:
             self._rest(_NO_DESCRIPTOR_SECONDS)
             return
         client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, BUFFER_BYTES)  # as to a host
         self.connections += 1
         sockets = [client]
         task = self._loop.create_task(self._serve(sockets))
@@ -291,6 +297,8 @@ class Proxy:
                 upstream.setblocking(False)
                 # What the kernel holds for a host that reads nothing is the agent's memory, and no run's (row 210).
                 upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, BUFFER_BYTES)
+                if _may_receive() >= _RECEIVE_BYTES:
+                    upstream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)  # row 220
                 async with asyncio.timeout(self._limits.connect_seconds):
                     await loop.sock_connect(upstream, (address, request.port))
             except OSError as error:
@@ -369,6 +377,14 @@ def _give_up(upstream: list[socket.socket]) -> None:
         if _not_taken(each):
             each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         each.close()
+
+
+@functools.lru_cache(maxsize=1)
+def _may_receive() -> int:
+    """The most that a program may have the kernel keep for a connection."""
+    with suppress(OSError, ValueError):
+        return int(Path("/proc/sys/net/core/rmem_max").read_text())
+    return 0
 
 
 def _not_taken(upstream: socket.socket) -> int:
