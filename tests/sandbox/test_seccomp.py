@@ -384,6 +384,15 @@ def test_row_219_no_device_of_a_network_of_its_own_is_in_groups(arch):
 
 
 @both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_221_no_call_fills_page_tables_without_end(arch, profile):
+    """Seen: 3 GiB with a limit of 512 MiB and no control group, in one call, which went on after the run was killed."""
+    for advice in (102, 103):  # MADV_GUARD_INSTALL, MADV_GUARD_REMOVE: glibc then protects its guard pages itself
+        assert call(arch, "madvise", 0, 1 << 40, advice, profile=profile) == errno.EINVAL
+    assert call(arch, "madvise", 0, 1 << 40, 25, profile=profile) == PASS  # MADV_COLLAPSE
+
+
+@both
 def test_row_80_room_is_not_reserved_before_anybody_counts(arch):
     assert call(arch, "fallocate", 3) == errno.EOPNOTSUPP
     assert call(arch, "fallocate", 3, profile=seccomp.NAMESPACES) == PASS  # its file system has a size of its own
