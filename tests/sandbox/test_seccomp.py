@@ -393,6 +393,15 @@ def test_row_221_no_call_fills_page_tables_without_end(arch, profile):
 
 
 @both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_222_memory_is_not_mapped_as_a_stack(arch, profile):
+    """Seen: 3 GiB in one process with a limit of 512 MiB, where only the watchdog counts all of a run."""
+    private = 0x22  # MAP_PRIVATE, MAP_ANONYMOUS
+    assert call(arch, "mmap", 0, 3 << 30, 3, private | 0x100, profile=profile) == errno.EINVAL  # MAP_GROWSDOWN
+    assert call(arch, "mmap", 0, 1 << 23, 3, private | 0x20000, profile=profile) == PASS  # MAP_STACK, of threads
+
+
+@both
 def test_row_80_room_is_not_reserved_before_anybody_counts(arch):
     assert call(arch, "fallocate", 3) == errno.EOPNOTSUPP
     assert call(arch, "fallocate", 3, profile=seccomp.NAMESPACES) == PASS  # its file system has a size of its own

@@ -116,6 +116,8 @@ _LAST_PRCTL = 76
 # One call with MADV_GUARD_INSTALL (102, Linux 6.13) fills page tables for all that it names, and no signal ends it: the
 # machine has no memory left in seconds (row 221). Above MADV_COLLAPSE are its removal and advice for administrators.
 _LAST_ADVICE = 25
+# The limit of a process' own memory (RLIMIT_DATA) does not hold for what is mapped as a stack (row 222).
+_MAP_GROWSDOWN = 0x100
 # Large pages come from one pool of the machine, which no limit of a run counts (row 120).
 _MAP_HUGETLB, _MFD_HUGETLB = 0x40000, 0x4
 _POOL_IS_EMPTY = _ANSWER | errno.ENOMEM
@@ -208,6 +210,7 @@ def program(
     build.if_both("prctl", (0, _PR_SET_SECCOMP), (1, (_MODE_FILTER,)), _WITHOUT_FILTERS)
     build.if_more("prctl", 0, _LAST_PRCTL, _ANSWER | errno.EINVAL)
     build.if_more("madvise", 2, _LAST_ADVICE, _ANSWER | errno.EINVAL)
+    build.if_bits("mmap", 3, _MAP_GROWSDOWN, _ANSWER | errno.EINVAL)
     build.if_bits("mmap", 3, _MAP_HUGETLB, _POOL_IS_EMPTY)
     build.if_bits("memfd_create", 1, _MFD_HUGETLB, _POOL_IS_EMPTY)
     build.unless_argument("socketpair", 0, (AF_UNIX,) if allow_unix_socketpair else ())
