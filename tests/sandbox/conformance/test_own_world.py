@@ -367,6 +367,7 @@ async def test_row_95_code_that_an_environment_runs_at_its_start_has_no_more_tha
 GREEDY = {
     "memory": "x = bytearray(300 << 20)",
     "shared memory": "import mmap; x = mmap.mmap(-1, 300 << 20); x.write(bytes(300 << 20))",
+    "files in memory": "x = [os.memfd_create('x') for _ in 'abcdef']; [os.write(file, bytes(50 << 20)) for file in x]",
     "processes": "if os.fork() == 0: time.sleep(60)",
     "nothing": "",
 }
@@ -377,7 +378,7 @@ GREEDY = {
 @pytest.mark.parametrize("what", GREEDY)
 @pytest.mark.warm_pool
 async def test_row_95_a_module_that_is_imported_ahead_has_the_limits_of_a_run(box, backend, tmp_path, what):
-    """Seen: 6.3 GiB and 150 processes in sandboxes that waited, with 512 MiB and 64 allowed."""
+    """Seen: 6.3 GiB and 150 processes in sandboxes that waited, with 512 MiB and 64 allowed; 3 GiB in memory files."""
     if backend.waiting and what != "nothing":
         pytest.skip("no sandbox waits with such a module, and all of this backend's do")
     import venv

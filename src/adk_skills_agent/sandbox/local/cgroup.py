@@ -160,6 +160,11 @@ class ControlGroup:
         """Bytes in use now."""
         return number(f"{self.memory}/{self._names.used}")
 
+    def memory_of_its_own(self) -> int:
+        """Bytes in use now that are not a copy of something on a disk."""
+        kept = ("anon" if self._version == 2 else "rss", "shmem")
+        return sum(value(f"{self.memory}/memory.stat", key) for key in kept)
+
     def cpu_seconds(self) -> float | None:
         """Processor time used until now; None where nothing counts it."""
         if self.cpu is None:

@@ -319,6 +319,7 @@ class Limits:
         memory_bytes: Of all its processes together.
         bounded: Whether the kernel bounds its memory as a whole. What it charges to nobody is compared then, too.
         guarded: Gives its processes that are ours.
+        waits: Whether nobody misses it: what nothing shows counts as its own, also while there are runs (row 223).
         pids: See :data:`PIDS_FACTOR`.
         disk: Each limited place, the workspace first.
         breach: Called in the watchdog's thread, at most once, with the status and a sentence.
@@ -336,6 +337,7 @@ class Limits:
     on_look: Callable[[ResourceSample], None] | None = None
     bounded: bool = False
     guarded: Callable[[], Collection[int]] = tuple
+    waits: bool = False
     peak_rss: int = 0
     _cpu_ticks: int = 0
     _seen_ticks: int = 0
@@ -451,7 +453,9 @@ class Watchdog:
                     cause = self._cause(runs, members, now)
                 own = members[run.marks.run_id]
                 problem = run.beyond()
-                problem = problem or _processes_problem(run, own, now, self._lowest or now, alone=len(runs) == 1)
+                problem = problem or _processes_problem(
+                    run, own, now, self._lowest or now, alone=run.waits or len(runs) == 1
+                )
                 if problem is None and run is cause:
                     used = now.kernel - (self._lowest or now).kernel
                     problem = _too_much(run, used, "buffers of sockets, lists of mappings and locks of files")

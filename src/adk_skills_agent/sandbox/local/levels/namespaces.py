@@ -212,6 +212,7 @@ class NamespacesRun(LocalRun):
 
         False when the sandbox had died while it waited (row 71), or what it imported ahead put something in the way.
         """
+        sandbox.watch_no_more()
         self._sandbox, self.child, self.maker = sandbox, sandbox.child, sandbox.maker
         try:
             self._fill_and_begin(sandbox)

@@ -42,6 +42,7 @@ from adk_skills_agent.sandbox.local.namespaces.sandbox import (
     SandboxSpec,
     StartedSandbox,
     Step,
+    WatchedImports,
     file_system,
     filter_of,
     kill,
@@ -188,12 +189,15 @@ def start_with_bubblewrap(spec: SandboxSpec, membership: Membership) -> StartedS
         if spec.uid is not None:
             map_users(first_pid, (spec.uid, outside or 0, 1))
             init.allow_set_up()
+        imports = WatchedImports(spec, child.pid, first) if spec.preload else None
+        undo.callback(imports.end if imports is not None else lambda: None)
         if not init.wait_until_ready(READY_SECONDS):
             raise _refusal(child)
         outer = child.pidfd
         if outer is None:
             raise SandboxError("The sandbox could not be set up: no descriptor is left, or the kernel has no pidfd.")
         started = StartedSandbox.ready("bubblewrap", child, outer, first_pid, first, init, outside)
+        started.imports = imports
         _limit_cores(started.command)  # it may have been forked before
         undo.pop_all()
     return started

@@ -10,17 +10,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import platform
 import select
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.contract import HOME_DIR, WORK_DIR, ExecutionRequest, ReadOnlyMount, SandboxPolicy
+from adk_skills_agent.sandbox.contract import (
+    HOME_DIR,
+    WORK_DIR,
+    ExecutionRequest,
+    ReadOnlyMount,
+    SandboxPolicy,
+    Status,
+)
 from adk_skills_agent.sandbox.files.workspace import Workspace
 from adk_skills_agent.sandbox.local.cgroup import ControlGroup, group_pool
 from adk_skills_agent.sandbox.local.init.control import USUAL_FLAGS, InitControl, shown_at
@@ -28,8 +38,8 @@ from adk_skills_agent.sandbox.local.kernel.landlock import python_folders
 from adk_skills_agent.sandbox.process import seccomp
 from adk_skills_agent.sandbox.process.command import NOBODY
 from adk_skills_agent.sandbox.process.supervise import Child, is_readable, reap_late
-from adk_skills_agent.sandbox.process.tree import children_of, is_ending
-from adk_skills_agent.sandbox.process.watchdog import DiskLimit
+from adk_skills_agent.sandbox.process.tree import RunMarks, children_of, is_ending
+from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watched, watchdog
 
 USER_NAME = "sandbox"
 SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -322,6 +332,7 @@ def _home_of(prefix: str) -> list[str]:
     return []
 
 
+_logger = logging.getLogger("adk_skills_agent.sandbox")
 READY_SECONDS = 20.0
 _END_SECONDS = 2.0
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC if hasattr(os, "O_PATH") else 0
@@ -379,6 +390,37 @@ def _usage(descriptor: int, max_entries: int, max_seconds: float) -> tuple[int, 
     return (told.f_blocks - told.f_bfree) * told.f_frsize, told.f_files - told.f_ffree
 
 
+class WatchedImports:
+    """Watches the limits of a sandbox that imports modules and then waits: what they take is of no run (row 223).
+
+    ``pid`` is our child, ``first`` the pidfd of process 1.
+    """
+
+    def __init__(self, spec: SandboxSpec, pid: int, first: int) -> None:
+        self._lock = threading.Lock()
+        self._first: int | None = os.dup(first)
+        marks = RunMarks(pid, os.urandom(8).hex(), "", started=time.monotonic())
+        in_memory = DiskLimit(lambda *_: (0, 0), None, None)  # its file systems are memory that it takes, too
+        limits = Limits(marks, spec.memory_bytes, spec.pids, (in_memory,), self._breach, lambda: None, waits=True)
+        self._watched = Watched(lambda: False, lambda: None, limits=limits)
+        watchdog().add(self._watched)
+
+    def _breach(self, _status: Status, sentence: str) -> None:
+        _logger.warning("A sandbox that imports modules beforehand was ended. %s", sentence)
+        with self._lock:
+            if self._first is not None:
+                kill(self._first)
+
+    def end(self) -> None:
+        """It got a run, whose limits hold, or it is over."""
+        if (mine := watchdog.made) is not None:
+            mine.remove(self._watched)
+        with self._lock:
+            if self._first is not None:
+                os.close(self._first)
+            self._first = None
+
+
 @dataclass(slots=True, eq=False)
 class StartedSandbox:
     """A sandbox in which nothing of a run is, up to the point at which its init program waits for a job.
@@ -394,6 +436,7 @@ class StartedSandbox:
         workspace: What is in its workspace already; None for nothing.
         was_waiting: Whether it waited for a run, and may have died meanwhile.
         uid: Its command's user id on the host; None for the agent's own.
+        imports: Watches it; None where it has imported nothing.
     """
 
     maker: str
@@ -408,6 +451,7 @@ class StartedSandbox:
     workspace: Workspace | None = None
     was_waiting: bool = False
     uid: int | None = None
+    imports: WatchedImports | None = None
 
     @classmethod
     def ready(
@@ -435,8 +479,15 @@ class StartedSandbox:
         """Kill bubblewrap too, which should have ended."""
         kill(self.outer)
 
+    def watch_no_more(self) -> None:
+        """Somebody else sees to its limits."""
+        imports, self.imports = self.imports, None
+        if imports is not None:
+            imports.end()
+
     def close(self) -> None:
         """Close all descriptors but those of the folders."""
+        self.watch_no_more()
         self.init.close()
         for descriptor in (self.first, self.outer, self.child.stdout, self.child.stderr):
             os.close(descriptor)

@@ -39,6 +39,7 @@ from adk_skills_agent.sandbox.local.namespaces.sandbox import (
     READY_SECONDS,
     SandboxSpec,
     StartedSandbox,
+    WatchedImports,
     file_system,
     filter_of,
     identities,
@@ -56,6 +57,7 @@ from adk_skills_agent.sandbox.process.supervise import (
     spawner,
 )
 from adk_skills_agent.sandbox.process.system_calls import NUMBERS
+from adk_skills_agent.sandbox.process.watchdog import memory_in_files
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _PROGRAMS = ("program.py", "../namespaces/zygote_root.py", "../namespaces/zygote_program.py")
@@ -150,10 +152,13 @@ class Zygote:
             given.close()
             os.set_blocking(out_read, False)
             os.set_blocking(err_read, False)
+            imports = WatchedImports(spec, pid, first) if spec.preload else None
+            undo.callback(imports.end if imports is not None else lambda: None)
             if not init.wait_until_ready(READY_SECONDS):
                 raise SandboxError("The sandbox could not be set up: it ended before it was ready.")
             child = Child(pid, None, out_read, err_read, time.monotonic(), own_peak())
             started = StartedSandbox.ready("zygote", child, outer, pid, first, init, outside)
+            started.imports = imports
             undo.pop_all()
         return started
 
@@ -416,8 +421,10 @@ def start_waiting(spec: SandboxSpec) -> StartedSandbox:
     """Make a sandbox that will wait for a run, with the run's mounts linked into its workspace already."""
     started = start_sandbox(spec)
     try:
-        if spec.preload and spec.memory_bytes is not None and _resident(started.first_pid) > spec.memory_bytes:
+        if spec.preload and spec.memory_bytes is not None and _used(started) > spec.memory_bytes:
             raise SandboxError("The modules that are imported ahead take more memory than memory_bytes.")
+        if started.group is not None:
+            started.watch_no_more()  # the kernel bounds what else it takes
         started.workspace = Workspace("", started.folders.work, started.folders.tmp)
         link_mounts(started.workspace, spec.mounts, inside=True)
     except BaseException:
@@ -427,9 +434,12 @@ def start_waiting(spec: SandboxSpec) -> StartedSandbox:
     return started
 
 
-def _resident(pid: int) -> int:
-    """Bytes of memory a process has of its own or shares; no limit of its own counts what is shared."""
+def _used(sandbox: StartedSandbox) -> int:
+    """Bytes of memory that a sandbox has when it is ready; without a control group those of process 1."""
+    if sandbox.group is not None:
+        return sandbox.group.memory_of_its_own()
+    pid = sandbox.first_pid
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as stream:
         lines = (line.split() for line in stream if line.startswith((b"RssAnon:", b"RssShmem:")))
-        return sum(int(fields[1]) for fields in lines) * 1024
+        return sum(int(fields[1]) for fields in lines) * 1024 + memory_in_files((pid,))
     return 0
