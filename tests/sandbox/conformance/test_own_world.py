@@ -368,6 +368,7 @@ GREEDY = {
     "memory": "x = bytearray(300 << 20)",
     "shared memory": "import mmap; x = mmap.mmap(-1, 300 << 20); x.write(bytes(300 << 20))",
     "files in memory": "x = [os.memfd_create('x') for _ in 'abcdef']; [os.write(file, bytes(50 << 20)) for file in x]",
+    "open files": "x = [os.open('/dev/null', os.O_RDONLY) for _ in range(400)]",
     "processes": "if os.fork() == 0: time.sleep(60)",
     "nothing": "",
 }

@@ -402,12 +402,20 @@ def limit_of_cores() -> tuple[int, int, int]:
     return (resource.RLIMIT_CORE, most, most)
 
 
-def import_limits(memory_bytes: int | None, pids: int | None) -> tuple[tuple[int, int, int], ...]:
+def import_limits(
+    memory_bytes: int | None, pids: int | None, open_files: int | None
+) -> tuple[tuple[int, int, int], ...]:
     """The limits of a sandbox that imports modules before it has a run: those that all its runs have alike."""
     import resource
 
-    wanted = ((resource.RLIMIT_DATA, memory_bytes), (resource.RLIMIT_NPROC, None if pids is None else pids + 1))
-    limits = [(which, _clamp(which, value)) for which, value in wanted]
+    wanted = {
+        resource.RLIMIT_DATA: memory_bytes,
+        resource.RLIMIT_NOFILE: open_files,
+        resource.RLIMIT_NPROC: None if pids is None else pids + 1,
+        resource.RLIMIT_MEMLOCK: _LOCKED_BYTES,
+        resource.RLIMIT_SIGPENDING: _PENDING_SIGNALS,
+    }
+    limits = [(which, _clamp(which, value)) for which, value in wanted.items()]
     return tuple((which, value, value) for which, value in limits if value is not None)
 
 

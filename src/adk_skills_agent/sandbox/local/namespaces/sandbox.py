@@ -79,6 +79,7 @@ class SandboxSpec:
     workspace_bytes: int | None
     memory_bytes: int | None
     pids: int | None
+    open_files: int | None
     grouped: bool
     shown: tuple[tuple[str, str], ...]
     identities: tuple[tuple[int, int], ...]
@@ -110,6 +111,7 @@ def sandbox_spec(
         policy.workspace_bytes,
         policy.memory_bytes,
         policy.pids,
+        policy.open_files,
         grouped,
         shown,
         identities(shown),
