@@ -95,6 +95,11 @@ _PROTOCOLS: Mapping[int, Mapping[int, tuple[int, ...]]] = {
 _SOL_SOCKET, _FILTERS = 1, (26, 50, 51, 52)
 # SO_RESERVE_MEM takes of what all TCP of the machine may have, a gigabyte in one call, without using it (row 218).
 _RESERVE = 73
+# With these a connection sends next to nothing, hears nothing of the other end, or sends where nobody is. It then stays
+# with all its data when the run is over, for minutes, of what all TCP of the machine may have: SO_MAX_PACING_RATE, and
+# by level IP_MINTTL; IPV6_2292PKTOPTIONS, IPV6_RTHDR and IPV6_MINHOPCOUNT (row 224).
+_MAX_PACING_RATE = 47
+_DEAF: tuple[tuple[int, tuple[int, ...]], ...] = ((0, (21,)), (41, (6, 57, 73)))
 _SOL_TCP, _TCP_ULP = 6, 31
 # Labels of flows and signatures of segments are few for the whole machine (row 137): IPV6_FLOWLABEL_MGR, TCP_MD5SIG,
 # TCP_MD5SIG_EXT, TCP_AO_ADD_KEY.
@@ -103,7 +108,7 @@ _SIGNATURES = (14, 32, 38)
 
 # Each membership in a group of IP is looked for in a list of all when it ends, with a lock of the machine: a run with
 # 300,000 of them in its empty network takes half a minute to die (row 219). So there no device is in groups. By level:
-_GROUPS = ((0, (35, 39, 42, 46)), (_SOL_IPV6, (20, 27, 42, 46)))
+_GROUPS: tuple[tuple[int, tuple[int, ...]], ...] = ((0, (35, 39, 42, 46)), (_SOL_IPV6, (20, 27, 42, 46)))
 _NO_DEVICE = _ANSWER | errno.ENODEV
 
 # Filters of a run's own are programs, too: they take the same memory, and the kernel removes freed ones by a queue on
@@ -114,8 +119,8 @@ _WITHOUT_FILTERS = _ANSWER | errno.EINVAL
 # So options above those of shadow stacks are unknown here, as to an older kernel.
 _LAST_PRCTL = 76
 # One call with MADV_GUARD_INSTALL (102, Linux 6.13) fills page tables for all that it names, and no signal ends it: the
-# machine has no memory left in seconds (row 221). Above MADV_COLLAPSE are its removal and advice for administrators.
-_LAST_ADVICE = 25
+# machine has no memory left in seconds (row 221). MADV_COLLAPSE (25) takes large pages in the same way.
+_LAST_ADVICE = 24
 # The limit of a process' own memory (RLIMIT_DATA) does not hold for what is mapped as a stack (row 222).
 _MAP_GROWSDOWN = 0x100
 # Large pages come from one pool of the machine, which no limit of a run counts (row 120).
@@ -201,7 +206,9 @@ def program(
         "ioctl", 1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *_BRIDGES_AND_VLANS, *(() if alone else _FILE_ATTRIBUTES))
     )
     build.sockets(families)
-    build.if_both("setsockopt", (1, _SOL_SOCKET), (2, (*_FILTERS, _RESERVE)))
+    build.if_both("setsockopt", (1, _SOL_SOCKET), (2, (*_FILTERS, _RESERVE, _MAX_PACING_RATE)))
+    for level, options in _DEAF:
+        build.if_both("setsockopt", (1, level), (2, options))
     build.if_both("setsockopt", (1, _SOL_TCP), (2, (_TCP_ULP, *_SIGNATURES)))
     build.if_both("setsockopt", (1, _SOL_IPV6), (2, (_FLOW_LABELS,)))
     for level, options in _GROUPS if alone and sockets is None else ():
