@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from adk_skills_agent.errors import SandboxUnavailable
+from adk_skills_agent.platforms import PAGE_BYTES
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
     ExecutionResult,
@@ -444,3 +446,18 @@ print(asyncio.run(run("cat /proc/self/cgroup", isolation="process", min_isolatio
     with start_agent("import warnings; warnings.simplefilter('ignore')\n" + code) as agent:
         out, _ = agent.communicate(timeout=60)
     assert out == "[]\n0\n"
+
+
+@pytest.mark.parametrize("wanted", [1 << 20, 1 << 40])
+def test_row_218_a_run_has_no_more_than_a_quarter_of_the_memory_of_all_tcp(wanted: int) -> None:
+    if group_pool().version != 1:
+        pytest.skip("version 2 counts the buffers of TCP with the rest")
+    all_tcp = int(Path("/proc/sys/net/ipv4/tcp_mem").read_text().split()[2]) * PAGE_BYTES
+    group = group_pool().take()
+    try:
+        group.limit(wanted, None)
+        limit = int(Path(f"{group.memory}/memory.kmem.tcp.limit_in_bytes").read_text())
+    finally:
+        group_pool().give_back(group)
+    most = min(wanted, all_tcp // 4)
+    assert most - PAGE_BYTES < limit <= most

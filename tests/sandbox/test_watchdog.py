@@ -173,6 +173,16 @@ def test_row_216_what_no_run_can_have_caused_is_the_machines_and_of_several_the_
     assert ended == ["large", "small"]
 
 
+def test_row_216_a_connection_may_hold_what_it_received(monkeypatch):
+    """Seen: 33 MiB in one, of which 4 MiB counted."""
+    place = "adk_skills_agent.sandbox.process.watchdog"
+    monkeypatch.setattr(
+        f"{place}.kernel_setting", lambda name, usual: 1 << 25 if name == "net/ipv4/tcp_rmem" else usual
+    )
+    monkeypatch.setattr(f"{place}._sockets_in_namespace", lambda _: 16)
+    assert most_in_kernel([os.getpid()]) >= 16 << 25
+
+
 def test_row_217_free_pages_that_processors_keep_are_nobodys_memory(monkeypatch, tmp_path):
     """Seen: 1.7 GiB of them, of what other programs had let go of, which then counted as taken by a run."""
     (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\nMemFree: 300 kB\nSlab: 100 kB\nSUnreclaim: 60 kB\n")

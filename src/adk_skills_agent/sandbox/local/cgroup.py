@@ -15,11 +15,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.platforms import PAGE_BYTES
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.files.removal import is_gone, owner_name
 from adk_skills_agent.sandbox.process.supervise import EndReport
 from adk_skills_agent.sandbox.process.tree import children_of
+from adk_skills_agent.sandbox.process.watchdog import kernel_setting
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _ROUNDS = 50
@@ -146,9 +148,11 @@ class ControlGroup:
         if memory_bytes is None:
             return
         put(f"{self.memory}/{self._names.most}", str(memory_bytes))
-        # Version 1 counts the buffers of TCP apart (row 79), and a kernel may be built without that.
+        # Version 1 counts the buffers of TCP apart (row 79), and a kernel may be built without that. All of the machine
+        # together may have less than a run of memory: a quarter is enough for one (row 218).
         with contextlib.suppress(OSError):
-            put(f"{self.memory}/memory.kmem.tcp.limit_in_bytes", str(memory_bytes))
+            shared = kernel_setting("net/ipv4/tcp_mem", memory_bytes) * PAGE_BYTES // 4
+            put(f"{self.memory}/memory.kmem.tcp.limit_in_bytes", str(min(memory_bytes, shared)))
         swap, together = self._names.swap
         try:
             put(f"{self.memory}/{swap}", str(memory_bytes) if together else "0")

@@ -119,7 +119,9 @@ def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages:
     pids = list(pids)
     until = time.monotonic() + _ADDING_SECONDS
     sockets: set[str] = set()
-    found = _sockets_in_namespace(pids) * _setting("net/ipv4/tcp_wmem", 4 << 20) * held
+    # Since Linux 6.16 a connection may receive 32 MiB that nobody takes.
+    most_in_socket = max(kernel_setting(f"net/ipv4/tcp_{way}mem", 4 << 20) for way in "rw")
+    found = _sockets_in_namespace(pids) * most_in_socket * held
     for pid in pids:
         for path, where in _open_files(pid):
             if where == _HIDDEN:
@@ -128,7 +130,7 @@ def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages:
             elif where.startswith("socket:"):
                 sockets.add(where)
             elif where.startswith("anon_inode:inotify"):
-                found += _setting("fs/inotify/max_queued_events", 16_384) * _CHANGE_BYTES
+                found += kernel_setting("fs/inotify/max_queued_events", 16_384) * _CHANGE_BYTES
             elif where.startswith(("/", "anon_inode:[eventpoll]")):
                 listed = _text(path.replace("/fd/", "/fdinfo/"))
                 entries = listed.count(b"lock:") + listed.count(b"tfd:")
@@ -137,7 +139,7 @@ def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages:
             found += _MOST_IN_MAPPINGS
         if time.monotonic() > until:
             return _EVERYTHING
-    return found + len(sockets) * 2 * _setting("net/core/wmem_max", 212_992) * held
+    return found + len(sockets) * 2 * kernel_setting("net/core/wmem_max", 212_992) * held
 
 
 def _text(path: str, most_bytes: int = _MAPS_BYTES) -> bytes:
@@ -167,8 +169,11 @@ def tcp_sockets(pid: int) -> int:
 
 
 @functools.lru_cache(maxsize=8)
-def _setting(name: str, usual: int) -> int:
-    """A number among the kernel's settings, the last one of several."""
+def kernel_setting(name: str, usual: int) -> int:
+    """A number among the kernel's settings, by its place below ``/proc/sys``; the last one of several.
+
+    ``usual`` where the system does not say.
+    """
     try:
         return int(_text(f"{PROC}/sys/{name}").split()[-1])
     except (ValueError, IndexError):
@@ -355,7 +360,7 @@ class Limits:
         On a small machine half of what all TCP may have is less, and without the other half the agent could not speak.
         """
         assert self.memory_bytes is not None  # noqa: S101  # asked only where there is one
-        return min(self.memory_bytes * 3 // 2, _setting("net/ipv4/tcp_mem", _EVERYTHING) // 2 * PAGE_BYTES)
+        return min(self.memory_bytes * 3 // 2, kernel_setting("net/ipv4/tcp_mem", _EVERYTHING) // 2 * PAGE_BYTES)
 
     def __post_init__(self) -> None:
         # Where the kernel bounds the memory of a run as a whole, the first look will do, and short runs pay nothing.
