@@ -401,6 +401,46 @@ async def test_row_95_a_module_that_is_imported_ahead_has_the_limits_of_a_run(bo
     assert warm is (what == "nothing")
 
 
+SPINS_IN_WAIT = """\
+import os, posix
+
+def wait(pid, flags, real=posix.waitpid):
+    while not flags:
+        pass
+    return real(pid, flags)
+
+if os.getpid() == 1:
+    posix.waitpid = wait
+"""
+
+
+@pytest.mark.local("a sandbox that waits with modules")
+@pytest.mark.level("namespaces")
+@pytest.mark.warm_pool
+@pytest.mark.slow
+async def test_row_223_a_module_imported_ahead_does_not_keep_a_processor_busy(
+    box, backend, tmp_path, monkeypatch, caplog
+):
+    """Seen: a processor for each of two waiting sandboxes, for five minutes after each run of the skill."""
+    if backend.waiting:
+        pytest.skip("no sandbox waits with such a module, and all of this backend's do")
+    import venv
+
+    from adk_skills_agent.sandbox.local.namespaces.sandbox import WatchedImports
+
+    monkeypatch.setattr(WatchedImports, "MOST_CPU_SECONDS", 1.0)
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    site = next((tmp_path / "venv" / "lib").glob("python3*/site-packages"))
+    site.joinpath("spins.py").write_text(SPINS_IN_WAIT)
+    tmp_path.chmod(0o755)
+    python = str(tmp_path / "venv" / "bin" / "python3")
+    for _ in range(2):
+        await box.run(python, box.script("print(1)"), python=python, preload=("spins",), warm_slots=1, wall_seconds=60)
+    async with asyncio.timeout(60):
+        while "processor time" not in caplog.text:
+            await asyncio.sleep(0.05)
+
+
 LIES_IN_WAIT = """\
 import os, posix
 

@@ -40,6 +40,7 @@ from adk_skills_agent.sandbox.process.command import NOBODY
 from adk_skills_agent.sandbox.process.supervise import Child, is_readable, reap_late
 from adk_skills_agent.sandbox.process.tree import RunMarks, children_of, is_ending
 from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watched, watchdog
+from adk_skills_agent.sandbox.streaming import ResourceSample
 
 USER_NAME = "sandbox"
 SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -398,12 +399,17 @@ class WatchedImports:
     ``pid`` is our child, ``first`` the pidfd of process 1.
     """
 
+    MOST_CPU_SECONDS = 60.0
+
     def __init__(self, spec: SandboxSpec, pid: int, first: int) -> None:
         self._lock = threading.Lock()
         self._first: int | None = os.dup(first)
         marks = RunMarks(pid, os.urandom(8).hex(), "", started=time.monotonic())
         in_memory = DiskLimit(lambda *_: (0, 0), None, None)  # its file systems are memory that it takes, too
-        limits = Limits(marks, spec.memory_bytes, spec.pids, (in_memory,), self._breach, lambda: None, waits=True)
+        limits = Limits(
+            marks, spec.memory_bytes, spec.pids, (in_memory,), self._breach, lambda: None, self._look, waits=True
+        )
+        self._limits = limits
         self._watched = Watched(lambda: False, lambda: None, limits=limits)
         watchdog().add(self._watched)
 
@@ -412,6 +418,19 @@ class WatchedImports:
         with self._lock:
             if self._first is not None:
                 kill(self._first)
+
+    def _look(self, sample: ResourceSample) -> None:
+        if sample.cpu_seconds > self.MOST_CPU_SECONDS:
+            self._breach(Status.TIMEOUT, f"It used more than {self.MOST_CPU_SECONDS:g} s of processor time.")
+
+    def ready(self, first_pid: int, *, grouped: bool) -> None:
+        """It has imported them. From here on it waits, and memory that others take is not its own."""
+        import resource
+
+        self._limits.bounded, self._limits.waits = grouped, False
+        with contextlib.suppress(OSError):  # it ended
+            # An agent without privileges does not see the open files of process 1, so it gets no new ones in memory.
+            resource.prlimit(first_pid, resource.RLIMIT_FSIZE, (0, 0))
 
     def end(self) -> None:
         """It got a run, whose limits hold, or it is over."""

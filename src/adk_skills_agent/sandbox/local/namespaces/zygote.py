@@ -423,8 +423,8 @@ def start_waiting(spec: SandboxSpec) -> StartedSandbox:
     try:
         if spec.preload and spec.memory_bytes is not None and _used(started) > spec.memory_bytes:
             raise SandboxError("The modules that are imported ahead take more memory than memory_bytes.")
-        if started.group is not None:
-            started.watch_no_more()  # the kernel bounds what else it takes
+        if started.imports is not None:
+            started.imports.ready(started.first_pid, grouped=started.group is not None)
         started.workspace = Workspace("", started.folders.work, started.folders.tmp)
         link_mounts(started.workspace, spec.mounts, inside=True)
     except BaseException:
