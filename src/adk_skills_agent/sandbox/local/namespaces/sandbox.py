@@ -39,7 +39,7 @@ from adk_skills_agent.sandbox.process import seccomp
 from adk_skills_agent.sandbox.process.command import NOBODY
 from adk_skills_agent.sandbox.process.supervise import Child, is_readable, reap_late
 from adk_skills_agent.sandbox.process.tree import RunMarks, children_of, is_ending
-from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watched, watchdog
+from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watched, machine_memory, watchdog
 from adk_skills_agent.sandbox.streaming import ResourceSample
 
 USER_NAME = "sandbox"
@@ -424,9 +424,16 @@ class WatchedImports:
             self._breach(Status.TIMEOUT, f"It used more than {self.MOST_CPU_SECONDS:g} s of processor time.")
 
     def ready(self, first_pid: int, *, grouped: bool) -> None:
-        """It has imported them. From here on it waits, and memory that others take is not its own."""
+        """It has imported them. From here on it waits, and memory that others take is not its own.
+
+        Raises ``SandboxError`` when it has taken too much that nothing shows.
+        """
         import resource
 
+        limits, now = self._limits, machine_memory()
+        grown = now.shared - (limits._before or now).shared
+        if not grouped and limits.memory_bytes is not None and grown > limits.memory_bytes * 3 // 2:
+            raise SandboxError("While modules are imported ahead, more memory is taken than memory_bytes.")
         self._limits.bounded, self._limits.waits = grouped, False
         with contextlib.suppress(OSError):  # it ended
             # An agent without privileges does not see the open files of process 1, so it gets no new ones in memory.

@@ -234,6 +234,8 @@ def _give_up_rights(library: "_Library", uid: "int | None", inside: "int | None"
     _write("self/setgroups", "deny", settings)
     _write("self/uid_map", f"{inside} {outside} 1", settings)
     _write("self/gid_map", f"{inside} {outside} 1", settings)
+    # Of a module that is imported beforehand, too, which could keep the agent from doing that later (row 215).
+    _write("self/oom_score_adj", "1000", settings)
     _write("sys/user/max_user_namespaces", "0", settings)
     for name, most in _MOST_WATCHES:
         if _exists_at(name, settings):
