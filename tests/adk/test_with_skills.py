@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -522,16 +523,32 @@ def test_malformed_settings_are_refused_with_a_sentence(skills: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "files", [["a", "user:a"], ["d", "d/e"], ["\ud800"], ["x" * 300], ["../.."], ["none"], ["a/" + "y" * 256], [""]]
+    ("files", "says"),
+    [
+        (["a", "user:a"], "both be 'a'"),
+        (["d", "d/e"], "both be 'd'"),
+        (["\ud800"], "not valid Unicode"),
+        (["x" * 300], "as a file name"),
+        (["../.."], "as a file name"),
+        (["none"], "no artifact 'none'"),
+        (["a/" + "y" * 256], "as a file name"),
+        ([""], "list of artifact names"),
+        (["a/" * 1_000 + "b"], "more than 1,024 characters"),
+        ([f"f{number}" for number in range(1_001)], "at most 1,000"),
+        (["a", "d", "d2", "d3"], "more than 3 bytes"),
+    ],
 )
 async def test_wrong_artifact_names_are_answered_and_end_nothing(
-    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, files: list[str]
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, files: list[str], says: str
 ) -> None:
+    """The names of a model's call, among them those of attack row 235: too many, too long, or with too much in them."""
     from adk_skills_agent.adk.running.call import load_inputs
     from adk_skills_agent.errors import InvalidArguments
 
     server = rehearse("turns: [{text: hello}]")
-    answered = await ask(agent_for(server), "hi", artifacts={"a": b"1", "user:a": b"2", "d": b"3", "d/e": b"4"})
+    answered = await ask(
+        agent_for(server), "hi", artifacts={"a": b"1", "user:a": b"2", "d": b"3", "d/e": b"4", "d2": b"5", "d3": b"6"}
+    )
     service = answered.runner.artifact_service
     session = answered.session_id
 
@@ -548,8 +565,8 @@ async def test_wrong_artifact_names_are_answered_and_end_nothing(
         async def list_artifacts() -> list[str]:
             return await service.list_artifact_keys(app_name="tests", user_id="user", session_id=session)
 
-    with pytest.raises(InvalidArguments):
-        await load_inputs(Context(), files)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArguments, match=re.escape(says)):
+        await load_inputs(Context(), files, 3)  # type: ignore[arg-type]
 
 
 async def test_an_artifact_service_that_fails_loses_no_result(

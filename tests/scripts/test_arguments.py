@@ -65,12 +65,13 @@ def test_options_come_before_positional_arguments_whatever_form_they_have() -> N
         (["x" * (1 << 20)], "Argument 1 has 1,048,576 bytes"),
         (["x"] * 100_000, "100,000 arguments"),
         (["y" * 100_000] * 12, "bytes together"),
+        ("\\x" * (1 << 18), "at most 262,144 are split"),
         ({"_positional": [{}]}, "args._positional[0]"),
     ],
 )
 @pytest.mark.requirement("S0-32", "S0-33", "S0-36", "S0-40")
 def test_what_cannot_be_passed_is_refused_with_its_place(args: object, says: str) -> None:
-    """S0-32, S0-33, S0-36, S0-40, attack rows 48 and 49."""
+    """S0-32, S0-33, S0-36, S0-40, attack rows 48, 49 and 237."""
     with pytest.raises(InvalidArguments) as caught:
         argv(args)
     assert says in caught.value.message

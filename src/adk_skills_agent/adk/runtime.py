@@ -174,8 +174,10 @@ class SkillRuntime:
         except Exception as error:  # each registry has its own exceptions; the model gets one code for all
             cause = str(error) or type(error).__name__
             raise RegistryError(f"Failed to fetch skill '{name}' from registry: {cause}") from error
-        if skill is None and name in self.active.active(context):
-            skill = self.source.for_user(name)  # the user asked for it; from now on the model may use it
+        if skill is None:
+            asked = self.source.for_user(name)
+            if asked is not None and name in self.active.active(context):
+                skill = asked  # the user asked for it; from now on the model may use it
         if skill is None:
             raise SkillNotFound(f"Skill '{name}' not found.", self.source.nearest(name))
         return skill

@@ -332,6 +332,8 @@ MAX_ARGUMENT_BYTES = 131_071
 MAX_TOTAL_BYTES = 1 << 20
 """All arguments together; half of the kernel's usual 2 MiB, so that the environment fits as well."""
 MAX_ARGUMENTS = 10_000
+MAX_SPLIT_CHARS = 1 << 18
+"""Of a string that is split: Python's ``shlex`` takes time with the square of the length of a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,6 +426,11 @@ def google_arguments(arguments: ScriptArguments) -> ScriptArguments:
 
 
 def _split(text: str) -> list[str]:
+    if len(text) > MAX_SPLIT_CHARS:
+        raise InvalidArguments(
+            f"'args' is a string of {len(text):,} characters; at most {MAX_SPLIT_CHARS:,} are split into arguments. "
+            "Pass a list of strings, or put the data into a file."
+        )
     try:
         return shlex.split(check_text(text, "'args'"))
     except ValueError as error:

@@ -135,3 +135,25 @@ async def test_an_agent_that_is_a_tool_gets_no_activations_of_its_caller(rehears
     await (await talk(boss)).say("$one please")
     assert [key for state in seen for key in state if "skill" in key and not key.startswith("temp:")] == []
     assert seen
+
+
+async def test_any_number_of_names_in_the_state_costs_one_look_for_each(rehearse: Any, monkeypatch: Any) -> None:
+    """Attack row 236: a client gives its session a state with activations of skills that nobody has."""
+    looks: list[int] = []
+    records = ActiveSkills.records
+
+    def counted(self: ActiveSkills, context: Any) -> Any:
+        looks.append(len(found := records(self, context)))
+        return found
+
+    monkeypatch.setattr(ActiveSkills, "records", counted)
+    server = rehearse("turns: [{text: ok}]")
+    service = InMemorySessionService()
+    made = {skill_key("assistant", f"none-{number}"): {"active": True, "tool": "load_skill"} for number in range(400)}
+    session = await service.create_session(app_name="tests", user_id="u", state=made)
+    agent = LlmAgent(name="assistant", model=server.model(), tools=[OURS([skill("one")])])
+    runner = Runner(app_name="tests", agent=agent, session_service=service)
+    async for _ in runner.run_async(user_id="u", session_id=session.id, new_message=user("go")):
+        pass
+    assert len(looks) < 50
+    assert max(looks) <= 256

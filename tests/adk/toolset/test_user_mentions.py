@@ -46,6 +46,15 @@ def test_a_message_without_text_names_nothing() -> None:
     assert mentioned_skills(types.Content(role="user"), NAMES.__contains__) == []
 
 
+def test_a_message_of_many_words_is_not_looked_up_without_end() -> None:
+    """Attack row 238."""
+    looked_up: list[str] = []
+    words = " ".join(f"$word{number} $twice" for number in range(3_000))
+    content = types.Content(role="user", parts=[types.Part(text=words)])
+    assert mentioned_skills(content, lambda name: bool(looked_up.append(name))) == []
+    assert len(looked_up) == len(set(looked_up)) == 1_000
+
+
 @pytest.mark.behaviour(
     "better", "`$skill-name` in a message", google="nothing", ours="loads the skill before the model speaks"
 )

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
 
+MOST_ACTIVE = 256
+"""Activations of one agent in a session, the newest: a client may have put any number of names into the state."""
+
+
 @dataclass(frozen=True, slots=True)
 class ActiveSkill:
     """One activation."""
@@ -223,7 +227,7 @@ def _stored(state: Any, agent: str) -> list[ActiveSkill]:
     for position, name in enumerate(listed or ()):
         if name in added or name not in own:
             found.append(ActiveSkill(name, order=position - len(listed or ()), turn=theirs.get(name)))
-    return sorted(found, key=lambda one: (one.order, one.name))
+    return sorted(found, key=lambda one: (one.order, one.name))[-MOST_ACTIVE:]
 
 
 def _foreign_edit(

@@ -81,6 +81,8 @@ async def _activated(runtime: SkillRuntime, tool_context: ToolContext, name: str
 # ``$skill-name`` and ``/skill-name`` in what a user writes (C30).
 
 MAX_MENTIONS = 5
+MAX_LOOKED_UP = 1_000
+"""Different words of a message that are looked up: a message may have millions, and nothing else runs meanwhile."""
 _MENTION = re.compile(r"(?:^|(?<=[\s(\"'`,;]))[$/]([^\W_][\w-]{0,63})(?![\w/-])")
 """At the beginning or after a space or bracket, and not the beginning of a path such as ``/usr/bin``."""
 
@@ -91,11 +93,15 @@ def mentioned_skills(content: types.Content | None, known: Callable[[str], bool]
     ``known`` tells skills from ``$HOME`` and ``/tmp``.
     """
     names: dict[str, None] = {}
+    looked_up: set[str] = set()
     for part in (content.parts or []) if content is not None else []:
         for found in _MENTION.finditer(part.text or ""):
             name = found.group(1).rstrip("-")
-            if name not in names and known(name):
+            if name in looked_up:
+                continue
+            looked_up.add(name)
+            if known(name):
                 names[name] = None
-                if len(names) == MAX_MENTIONS:
-                    return list(names)
+            if len(names) == MAX_MENTIONS or len(looked_up) == MAX_LOOKED_UP:
+                return list(names)
     return list(names)

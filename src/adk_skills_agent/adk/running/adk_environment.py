@@ -25,7 +25,7 @@ from adk_skills_agent.errors import InvalidArguments, SkillChanged
 from adk_skills_agent.sandbox import SKILL_DIR, SKILL_VARIABLES, ExecutionRequest, SandboxPolicy, log_exception
 from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv, user_key
 from adk_skills_agent.scripts.interpreters import BASH, PYTHON, PYTHON_FLAGS, SHELL
-from adk_skills_agent.scripts.plan import check_text
+from adk_skills_agent.scripts.plan import MAX_SPLIT_CHARS, check_text
 
 if TYPE_CHECKING:
     from google.adk.environment import BaseEnvironment
@@ -213,7 +213,7 @@ def _after_script(command: str, call: ScriptCall, root: PurePosixPath) -> Sequen
     refusal = InvalidArguments(
         f"'command' must run '{call.path[:60]}' of this skill and nothing else. Leave it out and give 'args'."
     )
-    if _SHELL_MEANING & set(command):
+    if len(command) > MAX_SPLIT_CHARS or _SHELL_MEANING & set(command):
         raise refusal
     try:
         lexer = shlex.shlex(command, posix=True, punctuation_chars=True)

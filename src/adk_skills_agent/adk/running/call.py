@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -88,7 +89,12 @@ class ScriptRun:
 
 logger = logging.getLogger(__name__)
 
+MAX_INPUTS = 1_000
+"""Artifacts that one call may name."""
+MAX_INPUT_BYTES = 1 << 30
+"""Of them together, where the policy does not bound the workspace."""
 _MAX_NAME_BYTES = 255  # of one part of a path, on every usual file system
+_MAX_NAME_CHARS = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +108,11 @@ class SavedOutputs:
     notes: tuple[str, ...] = ()  # a sentence for each thing that could not be saved
 
 
-async def load_inputs(tool_context: ToolContext, names: object) -> tuple[InputFile, ...]:
+async def load_inputs(tool_context: ToolContext, names: object, most_bytes: int | None = None) -> tuple[InputFile, ...]:
     """The artifacts a call asks for, as files for the workspace.
 
-    Raises ``InvalidArguments`` when ``names`` is no list of names, two of them would be one file, or the session has no
+    ``most_bytes`` is for all of them together; None takes ``MAX_INPUT_BYTES``. Raises ``InvalidArguments`` when
+    ``names`` is no list of names, two of them would be one file, they are too many or too large, or the session has no
     such artifact.
     """
     if names is None:
@@ -114,15 +121,35 @@ async def load_inputs(tool_context: ToolContext, names: object) -> tuple[InputFi
         raise InvalidArguments("'files' must be a list of artifact names.")
     if not names:
         return ()
+    if len(names) > MAX_INPUTS:
+        raise InvalidArguments(f"'files' has {len(names):,} names; one call takes at most {MAX_INPUTS:,}.")
     if tool_context.get_invocation_context().artifact_service is None:
         raise InvalidArguments("This application keeps no artifacts, so 'files' cannot be used.")
     paths = {name: _file_name(name) for name in dict.fromkeys(names)}
-    taken = list(paths.values())
-    folders = {path[:position] for path in taken for position, letter in enumerate(path) if letter == "/"}
-    for path in taken:
-        if taken.count(path) > 1 or path in folders:
-            raise InvalidArguments(f"'files' names two artifacts that would both be '{path}'. Give one of them.")
-    return tuple([InputFile(path, await _load(tool_context, name)) for name, path in paths.items()])
+    taken = set(paths.values())
+    counts = Counter(paths.values())
+    for path in paths.values():
+        inner = next((folder for folder in _folders(path) if folder in taken), None)
+        if counts[path] > 1 or inner is not None:
+            twice = inner or path
+            raise InvalidArguments(f"'files' names two artifacts that would both be '{twice}'. Give one of them.")
+    most = MAX_INPUT_BYTES if most_bytes is None else most_bytes
+    found: list[InputFile] = []
+    room = most
+    for name, path in paths.items():
+        found.append(InputFile(path, await _load(tool_context, name)))
+        room -= len(found[-1].content)
+        if room < 0:
+            raise InvalidArguments(f"The artifacts in 'files' have more than {most:,} bytes together. Name fewer.")
+    return tuple(found)
+
+
+def _folders(path: str) -> Iterator[str]:
+    """The folders that a path lies in."""
+    end = path.find("/")
+    while end >= 0:
+        yield path[:end]
+        end = path.find("/", end + 1)
 
 
 async def save_outputs(tool_context: ToolContext, outcome: ScriptOutcome, stream_chars: int) -> SavedOutputs:
@@ -219,6 +246,8 @@ async def _load(tool_context: ToolContext, name: str) -> bytes:
 
 def _file_name(artifact: str) -> str:
     check_text(artifact, "An artifact name in 'files'")
+    if len(artifact) > _MAX_NAME_CHARS:
+        raise InvalidArguments(f"An artifact name in 'files' has more than {_MAX_NAME_CHARS:,} characters.")
     parts = [piece for piece in artifact.removeprefix("user:").split("/") if piece not in ("", ".", "..")]
     if not parts or any(len(piece.encode()) > _MAX_NAME_BYTES for piece in parts):
         raise InvalidArguments(f"The artifact name {artifact[:80]!r} cannot be used as a file name.")

@@ -190,7 +190,8 @@ class RunSkillScriptTool(ToolsetTool):
             decision = both(found.decision, hosts.decision(found.path)) if hosts.pending else found.decision
             denied = decision.verdict is Verdict.DENY
             # Before the approval: what is approved must not wait for a service while somebody changes it.
-            inputs = () if denied else await load_inputs(tool_context, args.get("files"))
+            most = runtime.settings.policy.workspace_bytes
+            inputs = () if denied else await load_inputs(tool_context, args.get("files"), most)
             weighed = await weigh(tool_context, skill, decision, runtime)
             if weighed.refusal is not None:
                 if hosts.pending and weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:
