@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -203,7 +204,7 @@ class SkillRuntime:
             instructions = await asyncio.to_thread(skill.instructions)
             injected = with_skill_path(instructions, self.skill_path_for_model(skill.name))
             try:
-                injected = await instructions_utils.inject_session_state(injected, context)
+                injected = await _with_state(injected, context, skill.name)
             except KeyError as error:
                 # A name the state does not have (yet): the text as it is written says more than no text.
                 logger.warning("the instructions of skill %s name %s, which the state lacks", skill.name, error)
@@ -311,6 +312,34 @@ def make_runtime(
         prefix=prefix,
         **own,
     )
+
+
+# What the session's state and artifacts put into the instructions of a skill that asks for it.
+
+MAX_VALUES = 1_000
+"""Names that one skill's instructions may have replaced."""
+MAX_VALUE_CHARS = 1 << 20
+"""Of what they become, together: a skill may name its script's largest artifact in each of its lines (row 240)."""
+_NAMED = re.compile(r"\{[^{}]*+\}++")
+
+
+async def _with_state(text: str, context: ReadonlyContext, skill: str) -> str:
+    """The text as google-adk fills it in, one name at a time; beyond the bounds it stays as it is written.
+
+    Raises whatever google-adk does.
+    """
+    told: list[str] = []
+    room, end = MAX_VALUE_CHARS, 0
+    for count, named in enumerate(_NAMED.finditer(text)):
+        if count >= MAX_VALUES or room <= 0:
+            logger.warning("the instructions of skill %s name more of the session's state than is put in", skill)
+            break
+        piece = text[end : named.end()]
+        filled = await instructions_utils.inject_session_state(piece, context)
+        told.append(filled[: len(piece) + room])
+        room -= max(len(filled) - len(piece), 0)
+        end = named.end()
+    return "".join([*told, text[end:]])
 
 
 # Who is told what happens with skills, from the owner's settings of a toolset.

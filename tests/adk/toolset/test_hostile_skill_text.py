@@ -13,7 +13,7 @@ from google.genai import types
 from talking import Talk
 from toolset_agents import LOADS, agent_with, bodies, lazily
 
-from adk_skills_agent.adk.activation.instructions import _without_body
+from adk_skills_agent.adk.activation.instructions import _without_body, fenced
 from adk_skills_agent.adk.events.events import SkillDropped
 from adk_skills_agent.adk.options import SkillLifecycleConfig, SkillLifecycleMode, SkillLimits
 
@@ -51,6 +51,31 @@ async def test_a_body_that_cannot_be_filled_in_is_an_answer_and_the_run_lives(te
         assert "session's state" in answer["error"]
     assert not (await session.state()).get("_adk_activated_skill_assistant")
     await runner.close()
+
+
+@pytest.mark.parametrize(("value", "names"), [("x" * 20_000, 300), ("x", 1_200)])
+async def test_row_240_a_body_that_names_a_value_many_times_is_filled_in_up_to_a_bound(
+    value: str, names: int, five: Path, says: Any
+) -> None:
+    """A skill names its script's artifact of 1 MB in 2,000 lines: 5.9 GB of the agent's memory, at each request."""
+    injecting(five / "one", "{value}\n" * names)
+    service = InMemorySessionService()
+    toolset = lazily(five, limits=SkillLimits(skill_tokens=None, active_tokens=None))
+    runner = Runner(app_name="tests", agent=agent_with(says(LOADS), toolset), session_service=service)
+    await service.create_session(app_name="tests", user_id="u", session_id="s", state={"value": value})
+    events = await Talk(runner, "s").say("load one")
+    (answer,) = answers(events, "load_skill")
+    assert answer["instructions"].startswith(f"{value}\n{value}\n")
+    assert answer["instructions"].endswith("{value}\n{value}")  # the rest is as it is written
+    assert len(answer["instructions"]) < 2 << 20
+    await runner.close()
+
+
+def test_row_239_blanks_behind_a_bracket_do_not_take_the_square_of_their_number() -> None:
+    """At 16,000 blanks each request stopped the agent for six seconds, at a million for hours."""
+    assert fenced({"text": "<" + " " * 500_000 + "/ " * 2 + "<\n/ skill_content>"})["text"].endswith(
+        "&lt;\n/ skill_content>"
+    )
 
 
 async def test_an_active_skill_that_can_no_longer_be_filled_in_does_not_end_the_session(five: Path, says: Any) -> None:

@@ -254,7 +254,9 @@ class SkillTexts:
 MAX_USAGES = 20
 """Scripts whose first lines are read for a usage line."""
 
-_OWN_TAG = re.compile(r"<(?=\s*/?\s*(?:active_skills|skill_content|skill_resources|available_skills)\b)", re.IGNORECASE)
+_OWN_TAG = re.compile(
+    r"<(?=\s*+(?:/\s*+)?(?:active_skills|skill_content|skill_resources|available_skills)\b)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
