@@ -16,6 +16,7 @@ from google.adk.runners import InMemoryRunner
 from google.genai import types
 
 from adk_skills_agent import FileReceived, SandboxPolicy, ShellSettings, SkillToolset
+from adk_skills_agent.adk.running import uploads
 from adk_skills_agent.adk.running.uploads import upload_name
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -237,3 +238,18 @@ async def test_a_new_workspace_gets_the_files_of_the_session_again(chat: Any) ->
 )
 def test_names(name: str, mime_type: str, expected: str) -> None:
     assert upload_name(name, mime_type, 3) == expected
+
+
+async def test_row_241_a_message_of_any_number_of_attachments_is_looked_at_up_to_a_bound(
+    chat: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message of 1 MB with 10,000 of them stopped the agent for 19 s at each request, each was compared with each."""
+    monkeypatch.setattr(uploads, "MAX_SOURCES", 150)
+    conversation, server, seen = await chat(steps(""))
+    names = [f"f{number}.xyz" for number in range(300)]
+    answer = await conversation.send(*(part(name.encode(), name, "application/x-xyz") for name in names))
+    assert len(listed(answer)) == uploads.MAX_UPLOADS
+    received = [event for event in seen if isinstance(event, FileReceived)]
+    assert len(received) == 150
+    assert sum(not event.problem for event in received) == uploads.MAX_UPLOADS
+    assert "there are 100 uploads already" in told(server)

@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 FOLDER = "uploads"
 MAX_UPLOADS = 100
 """Files of one session."""
+MAX_SOURCES = 1_000
+"""Attachments and artifacts of one session that are looked at, the first ones: a message may have any number."""
 MAX_UPLOAD_BYTES = 64 << 20
 """Of one file, where the policy allows no less."""
 _MAX_NAME_CHARS = 100
@@ -105,7 +107,7 @@ class Uploads:
         session = tool_context.session
         key = workspace_key(session.app_name, session.user_id, session.id)
         known = self._sessions.get(key)
-        sources = _attached(tool_context)
+        sources = _attached(tool_context)[:MAX_SOURCES]
         looks = tool_context.invocation_id not in self._looked
         artifacts = await _artifacts(tool_context) if looks else []
         self._looked[tool_context.invocation_id] = None
@@ -339,21 +341,22 @@ def _is_there(workspace: Path, name: str, data: bytes) -> bool:
 
 def _replace_unreadable(llm_request: LlmRequest, uploads: dict[str, Upload]) -> None:
     """Name the copy of an attachment that models do not take; the session's own message stays as it is."""
+    copies: dict[bytes, str] = {}
+    for upload in uploads.values():
+        if not upload.problem:
+            copies.setdefault(upload.digest, upload.path)
     for position, content in enumerate(llm_request.contents):
-        parts = [_named(part, uploads) for part in content.parts or ()]
+        parts = [_named(part, copies) for part in content.parts or ()]
         if any(new is not old for new, old in zip(parts, content.parts or (), strict=True)):
             llm_request.contents[position] = types.Content(role=content.role, parts=parts)
 
 
-def _named(part: types.Part, uploads: dict[str, Upload]) -> types.Part:
+def _named(part: types.Part, copies: dict[bytes, str]) -> types.Part:
     blob = part.inline_data
     if blob is None or blob.data is None or (blob.mime_type or "").startswith(_READABLE):
         return part
-    digest = hashlib.sha256(blob.data).digest()
-    for upload in uploads.values():
-        if upload.digest == digest and not upload.problem:
-            return types.Part(text=f"[Attached file: {upload.path}]")
-    return part
+    path = copies.get(hashlib.sha256(blob.data).digest())
+    return part if path is None else types.Part(text=f"[Attached file: {path}]")
 
 
 def _line(uploads: Sequence[Upload]) -> str:
