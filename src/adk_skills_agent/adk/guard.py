@@ -374,12 +374,20 @@ def _needs_last_words(invocation: InvocationContext) -> bool:
     """Whether nobody would get what a node says.
 
     No node runs below a root that is no ``LlmAgent``, and ``AgentTool`` returns the text of the last event, which is
-    the refusal. It has no public sign of itself but what it hands its agent, a service of its own whose class is not
-    public; tests/adk/toolset/test_last_words.py fails when that is called otherwise.
+    the refusal.
     """
     running = invocation.agent
     if isinstance(running, BaseAgent) and not isinstance(running.root_agent, LlmAgent):
         return True
+    return is_called_as_tool(invocation)
+
+
+def is_called_as_tool(invocation: InvocationContext) -> bool:
+    """Whether ``AgentTool`` runs the agent: then another agent's model wrote what looks like the user's message.
+
+    It has no public sign of itself but what it hands its agent, a service of its own whose class is not public;
+    tests/adk/toolset/test_last_words.py fails when that is called otherwise.
+    """
     return type(invocation.artifact_service).__name__ == "ForwardingArtifactService"
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.adk.agents import LlmAgent
 from google.adk.runners import Runner
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
+from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 from talking import Talk
 from toolset_agents import LOADS, agent_with, bodies, lazily
@@ -145,3 +148,30 @@ async def test_a_skill_that_opted_out_of_the_model_is_there_for_the_user(five: P
     await session.say("$one please")
     await session.say("hello")
     assert bodies(server.requests[-1], "one") == {"one": 1}
+
+
+@pytest.mark.filterwarnings("ignore:The `plugins` argument is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("way", ["tool", "task"])
+async def test_row_243_another_agents_model_names_no_skill_that_only_a_user_may_ask_for(
+    way: str, five: Path, says: Any, talk: Any
+) -> None:
+    """The model of an agent writes what its helper gets as a message of the user."""
+    file = five / "one" / "SKILL.md"
+    file.write_text(file.read_text().replace("---\n\n", "disable-model-invocation: true\n---\n\n", 1))
+    server = says(
+        """
+        turns:
+          - when: {user_contains: "ask for it"}
+            call: {name: helper, args: {request: "please $one and $two"}}
+          - {when: {last_tool: helper}, text: done}
+          - {text: fine}
+        """
+    )
+    helper = agent_with(server, lazily(five), name="helper", description="Helps.")
+    root = agent_with(server, AgentTool(helper), name="root")
+    if way == "task":
+        helper = agent_with(server, lazily(five), name="helper", description="Helps.", mode="task")
+        root = LlmAgent(name="root", model=server.model(), sub_agents=[helper])
+    await (await talk(root)).say("ask for it")
+    given = next(request for request in server.requests if "please $one" in json.dumps(request.body))
+    assert bodies(given, "one", "two") == {"one": 0, "two": 1}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.adk.activation.active_skills import commit, own_keys
+from adk_skills_agent.adk.guard import is_called_as_tool
 from adk_skills_agent.adk.permissions import Verdict
 from adk_skills_agent.adk.tools.load_skill import tell_of_activation, version_of
 from adk_skills_agent.errors import SkillsError
@@ -39,7 +40,8 @@ class Asked:
 async def activate_mentioned(runtime: SkillRuntime, tool_context: ToolContext) -> Asked:
     """Activate what the user's message names, once for each message."""
     source = runtime.source
-    names = mentioned_skills(tool_context.user_content, lambda name: source.for_user(name) is not None)
+    find = source.for_user if _is_of_user(tool_context) else source.local
+    names = mentioned_skills(tool_context.user_content, lambda name: find(name) is not None)
     if not names:
         return Asked()
     agent, invocation = tool_context.agent_name, tool_context.invocation_id
@@ -55,6 +57,23 @@ async def activate_mentioned(runtime: SkillRuntime, tool_context: ToolContext) -
     load = runtime.tool_name("load_skill")
     told += [f"The user asked for the skill {name} by name. Call {load} with it." for name in waiting]
     return Asked("\n".join(told), tuple(name for name in active if name not in before))
+
+
+def _is_of_user(tool_context: ToolContext) -> bool:
+    """Whether a user wrote the message, and not the model of an agent that gives this one a task (row 243).
+
+    The skills that only a user may ask for are nobody else's to name.
+    """
+    message = tool_context.user_content
+    if message is None or is_called_as_tool(tool_context.get_invocation_context()):
+        return False
+    written = _texts(message)  # a plugin may have taken the files out of one of them
+    events = reversed(tool_context.session.events)
+    return any(event.author == "user" and event.content and _texts(event.content) == written for event in events)
+
+
+def _texts(content: types.Content) -> list[str]:
+    return [part.text for part in content.parts or () if part.text]
 
 
 async def _activated(runtime: SkillRuntime, tool_context: ToolContext, name: str) -> bool:

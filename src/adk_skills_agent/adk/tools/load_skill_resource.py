@@ -117,7 +117,7 @@ class LoadSkillResourceTool(ToolsetTool):
             if response is None or response.name != self.name or not isinstance(response.response, dict):
                 continue
             told = response.response
-            if told.get("status") == BINARY_FILE_STATUS:
+            if told.get("status") == BINARY_FILE_STATUS and _is_given(tool_context, response):
                 content = await self._injected(tool_context, told)
                 if content is not None:
                     llm_request.contents.append(content)
@@ -236,6 +236,16 @@ class LoadSkillResourceTool(ToolsetTool):
             seconds=time.monotonic() - began,
         )
         self.runtime.events.emit(event)
+
+
+def _is_given(tool_context: ToolContext, response: types.FunctionResponse) -> bool:
+    """Whether a tool of this session gave the answer: a client may send one in its name, for any file (row 242)."""
+    return any(
+        one.name == response.name and one.response == response.response
+        for event in reversed(tool_context.session.events)
+        if event.author != "user"
+        for one in event.get_function_responses()
+    )
 
 
 def _find(skill: KnownSkill, asked: str) -> str:
