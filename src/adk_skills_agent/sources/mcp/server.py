@@ -129,8 +129,13 @@ def skills_server(catalog: CatalogReader, version: str = "") -> Server[Any]:
             start = int(params.cursor or 0)
         except ValueError:
             raise wrong("That is no cursor of this server. List from the beginning.") from None
-        found = [await served.skill(name) for name in names[start : start + PAGE]]
-        answer: dict[str, Any] = {"skills": [skill.entry() for skill in found if skill is not None]}
+        entries = []
+        for name in names[start : start + PAGE]:  # a skill may have 16 MiB: one at a time
+            skill = await served.skill(name)
+            if skill is not None:
+                entries.append(skill.entry())
+                del skill
+        answer: dict[str, Any] = {"skills": entries}
         if start + PAGE < len(names):
             answer["nextCursor"] = str(start + PAGE)
         return answer | _cacheable()
