@@ -151,7 +151,7 @@ def test_metrics_count_and_measure_without_names_of_people_or_sessions(recorded:
         ScriptFinished(origin=ORIGIN, skill="reporter", script="scripts/x.py", run="r1", seconds=0.25),
         ScriptFinished(origin=ORIGIN, skill="reporter", script="no", status="error", error_code="SCRIPT_NOT_FOUND"),
         ResourceRead(origin=ORIGIN, skill="reporter", path="a"),
-        SkillDropped(origin=ORIGIN, skill="reporter", reason="budget"),
+        SkillDropped(origin=ORIGIN, skill="a name in the state (row 244)", reason="gone"),
         SkillDiscovered(origin=ORIGIN, how="list", count=1),
         ApprovalDecided(origin=ORIGIN, skill="reporter", action="run", decision="denied", by="rule"),
         GuardTripped(origin=ORIGIN, skill="no such", kind="skill"),
@@ -180,7 +180,7 @@ def test_metrics_count_and_measure_without_names_of_people_or_sessions(recorded:
     assert metrics["skill.script.duration"][0].sum == 0.25
     assert {point.attributes.get("error.type") for point in metrics["skill.script.runs"]} == {None, "SCRIPT_NOT_FOUND"}
     everything = json.dumps([dict(point.attributes) for points in metrics.values() for point in points])
-    for private in ("alice", "s1", "i1", "c1", "invention", "no such", "scripts/x.py"):
+    for private in ("alice", "s1", "i1", "c1", "invention", "no such", "in the state", "scripts/x.py"):
         assert private not in everything
 
 

@@ -639,7 +639,8 @@ class Telemetry:
                     self._tokens.record(event.tokens, names)
                 _on_current_span(event, {"skill.version": event.version, "skill.instructions.tokens": event.tokens})
             case SkillDropped():
-                self._drops.add(1, names | {"skill.drop.reason": event.reason})
+                # Its name is from the session's state, which a client may have filled (row 244).
+                self._drops.add(1, _without_skill(names) | {"skill.drop.reason": event.reason})
             case SkillDiscovered():
                 self._searches.add(1, _without_skill(names) | {"skill.discovery.how": event.how})
                 _on_current_span(event, {"skill.discovery.count": event.count})
