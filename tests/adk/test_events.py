@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -318,3 +320,30 @@ def test_row_81_code_that_cannot_wait_any_more_is_an_answer_too() -> None:
     result = executor.execute_code(None, CodeExecutionInput(code="print(1)"))  # type: ignore[arg-type]
     assert (result.exit_code, "256 of this user already" in result.stderr) == (1, True)
     assert [request.share for request in full.requests] == [()]
+
+
+LOGS = """
+import logging, sys
+if "configured" in sys.argv:
+    logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr)
+import adk_skills_agent.adk.events.events
+log = logging.getLogger("adk_skills_agent.adk.runtime_toolset")
+log.warning("the active skill %s", "x\\x1b]0;title\\x07\\nCRITICAL forged\\ttab\\r\\x9b2J")
+log.info("not shown")
+try:
+    raise ValueError("\\x1b[2J\\nCRITICAL forged too")
+except ValueError:
+    log.exception("plain")
+log.warning("%d", "no number")
+"""
+
+
+@pytest.mark.parametrize("way", ["configured", "not configured"])
+def test_no_text_of_strangers_in_the_log_controls_a_terminal_or_poses_as_a_line_of_its_own(way: str) -> None:
+    """Attack row 238: names in a session's state, and a failing script's stderr, were on the owner's terminal."""
+    run = subprocess.run([sys.executable, "-c", LOGS, way], capture_output=True, text=True, check=True)
+    assert "\\x1b]0;title\\x07\n    CRITICAL forged\ttab\\r\\x9b2J" in run.stderr
+    assert "\\x1b[2J\n    CRITICAL forged too" in run.stderr
+    assert all(character.isprintable() or character in "\n\t" for character in run.stderr)
+    assert run.stderr.count("the active skill") == 1
+    assert "not shown" not in run.stderr

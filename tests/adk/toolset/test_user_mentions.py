@@ -50,7 +50,7 @@ def test_a_message_without_text_names_nothing() -> None:
 
 
 def test_a_message_of_many_words_is_not_looked_up_without_end() -> None:
-    """Attack row 238."""
+    """Attack row 241."""
     looked_up: list[str] = []
     words = " ".join(f"$word{number} $twice" for number in range(3_000))
     content = types.Content(role="user", parts=[types.Part(text=words)])

@@ -740,3 +740,47 @@ def _on_current_span(event: SkillEvent, attributes: Mapping[str, AttributeValue]
     if span.is_recording():
         code = getattr(event, "error_code", "")
         span.set_attributes(_span_attributes(event) | dict(attributes) | (_error(code) if code else {}))
+
+
+# What this package logs quotes strangers: names in a session's state, what a model wrote, what a script printed. Most
+# handlers write it to a terminal as it is.
+
+
+class PrintableLines(logging.Handler):
+    """Makes a record of the log printable before the handlers of the application see it.
+
+    Control characters become their escapes, so that a terminal obeys none, and a line after the first begins with
+    blanks, so that it cannot pose as another record. It is a handler of this package's logger, because records of the
+    loggers below it pass its handlers, and not its filters.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Change the record; tell it where the application has set up no logging, as Python would without this."""
+        try:
+            message = record.getMessage()
+            if not message.isprintable():
+                record.msg, record.args = _printable(message), ()
+            if record.exc_info and not record.exc_text:
+                record.exc_text = _printable(_FORMATTER.formatException(record.exc_info))
+        except Exception:  # noqa: BLE001 - as every handler
+            self.handleError(record)
+        heard = logging.root.handlers or [one for one in _PACKAGE.handlers if one is not self]
+        last = logging.lastResort
+        if not heard and last is not None and record.levelno >= last.level:
+            last.handle(record)
+
+
+def _printable(text: str) -> str:
+    lines = (
+        "".join(one if one.isprintable() or one == "\t" else _escape(one) for one in line) for line in text.split("\n")
+    )
+    return "\n    ".join(lines)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+_FORMATTER = logging.Formatter()
+_PACKAGE = logging.getLogger("adk_skills_agent")
+_PACKAGE.addHandler(PrintableLines())
