@@ -7,6 +7,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from google.adk.code_executors import UnsafeLocalCodeExecutor as GoogleExecutor
 from tool_calls import agent_with
 
 from adk_skills_agent.adk.skill_toolset import SkillToolset
+from adk_skills_agent.packages import SkillEnvironments
 
 SEES = (
     "import pathlib\n"
@@ -89,3 +91,40 @@ async def test_scripts_that_hang_leave_the_loops_threads_free(
         await asyncio.to_thread(threading.get_ident)
         assert not any(task.done() for task in running)
         await asyncio.gather(*running)
+
+
+@pytest.mark.parametrize("tool", ["run_skill_script", "execute"])
+async def test_row_244_packages_that_are_looked_for_leave_the_loops_threads_free(
+    tool: str, worker: Path, rehearse: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve scripts of one user whose index did not answer kept every tool of all users waiting for 80 s."""
+    go_on, began = threading.Event(), threading.Semaphore(0)
+
+    def waits(*_: Any, **__: Any) -> Any:
+        began.release()
+        go_on.wait()
+        return None
+
+    monkeypatch.setattr(SkillEnvironments, "environment_for", waits)
+    monkeypatch.setattr(SkillEnvironments, "_environment", waits)
+    args = "skill_name: worker, file_path: sees.py" if tool == "run_skill_script" else "command: pwd"
+    turns = [
+        "call: {name: load_skill, args: {skill_name: worker}}",
+        f"call: {{name: {tool}, args: {{{args}}}}}",
+        "text: done",
+    ]
+    toolset = SkillToolset.from_dirs([worker], policy="trusted", shell=True, dependencies="install")
+    agent = agent_with(rehearse("turns:\n" + "".join(f"  - {turn}\n" for turn in turns)), toolset)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    running = [asyncio.create_task(ask(agent, "go")) for _ in range(3)]
+    try:
+        async with asyncio.timeout(20):
+            for _ in running:
+                while not began.acquire(blocking=False):
+                    await asyncio.sleep(0.01)
+            await asyncio.to_thread(threading.get_ident)
+        running.pop().cancel()  # nobody waits for it any more; it ends by itself
+    finally:
+        go_on.set()
+    await asyncio.gather(*running)
+    await toolset.close()

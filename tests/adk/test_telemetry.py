@@ -151,7 +151,7 @@ def test_metrics_count_and_measure_without_names_of_people_or_sessions(recorded:
         ScriptFinished(origin=ORIGIN, skill="reporter", script="scripts/x.py", run="r1", seconds=0.25),
         ScriptFinished(origin=ORIGIN, skill="reporter", script="no", status="error", error_code="SCRIPT_NOT_FOUND"),
         ResourceRead(origin=ORIGIN, skill="reporter", path="a"),
-        SkillDropped(origin=ORIGIN, skill="a name in the state (row 244)", reason="gone"),
+        SkillDropped(origin=ORIGIN, skill="a name in the state (row 236)", reason="gone"),
         SkillDiscovered(origin=ORIGIN, how="list", count=1),
         ApprovalDecided(origin=ORIGIN, skill="reporter", action="run", decision="denied", by="rule"),
         GuardTripped(origin=ORIGIN, skill="no such", kind="skill"),

@@ -639,7 +639,7 @@ class Telemetry:
                     self._tokens.record(event.tokens, names)
                 _on_current_span(event, {"skill.version": event.version, "skill.instructions.tokens": event.tokens})
             case SkillDropped():
-                # Its name is from the session's state, which a client may have filled (row 244).
+                # Its name is from the session's state, which a client may have filled (row 236).
                 self._drops.add(1, _without_skill(names) | {"skill.drop.reason": event.reason})
             case SkillDiscovered():
                 self._searches.add(1, _without_skill(names) | {"skill.discovery.how": event.how})

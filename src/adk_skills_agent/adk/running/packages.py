@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
 from adk_skills_agent.adk.permissions import own_question, refusal
 from adk_skills_agent.errors import ErrorCode
+from adk_skills_agent.executors.threads import in_thread
+from adk_skills_agent.sandbox import MAX_WAITING, Semaphore
+from adk_skills_agent.scripts import share_of
 
 if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
@@ -111,3 +116,37 @@ def _refusal(skill: str) -> dict[str, Any]:
         f"The user refused the packages of skill '{skill[:60]}'. Do not try again; do it without them, or ask what to "
         "do instead.",
     )
+
+
+_PREPARING = Semaphore(16, fair=True, most_waiting=MAX_WAITING)
+_Result = TypeVar("_Result")
+
+
+async def before_run(
+    runtime: SkillRuntime, tool_context: ToolContext, work: Callable[..., _Result], /, *args: Any, **named: Any
+) -> _Result:
+    """Do what comes before a run, which blocks: an index may be slow, and an installation takes minutes.
+
+    Where packages are looked for it has a thread of its own, of which a user has a share: all tools of all users, and
+    the agent's name look-ups, wait for the few threads of the loop's pool (row 244). A caller that is cancelled leaves
+    the work alone, which keeps its place to the end. Raises what the work raises, or ``TooManyRuns``.
+    """
+    if runtime.settings.packages is None:
+        return await asyncio.to_thread(work, *args, **named)
+    session, began = tool_context.session, False
+
+    async def alone() -> _Result:
+        nonlocal began
+        async with _PREPARING.turn(share_of(session.app_name, session.user_id, session.id)):
+            began = True
+            return await in_thread(lambda: work(*args, **named), None)
+
+    task = asyncio.get_running_loop().create_task(alone())
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if began:
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody waits for it any more
+        else:
+            task.cancel()
+        raise

@@ -8,7 +8,6 @@ language; any other gets a program as google-adk makes it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, save_outputs
+from adk_skills_agent.adk.running.packages import before_run
 from adk_skills_agent.adk.running.skill_copies import in_copy, writable_copy
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
 from adk_skills_agent.errors import InvalidArguments, SandboxError, SandboxUnavailable, SkillsError
@@ -100,7 +100,7 @@ class OwnSandbox:
         async with claimed as claim:
             prepared = call.prepared
             if prepared is None:
-                prepared = await asyncio.to_thread(self.prepare, runtime, call, claim)
+                prepared = await before_run(runtime, tool_context, self.prepare, runtime, call, claim)
             if isinstance(prepared, SkillsError):
                 raise prepared
             plan, workspace = prepared.plan, prepared.workspace
