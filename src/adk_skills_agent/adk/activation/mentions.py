@@ -40,8 +40,9 @@ class Asked:
 async def activate_mentioned(runtime: SkillRuntime, tool_context: ToolContext) -> Asked:
     """Activate what the user's message names, once for each message."""
     source = runtime.source
-    find = source.for_user if _is_of_user(tool_context) else source.local
-    names = mentioned_skills(tool_context.user_content, lambda name: find(name) is not None)
+    names = mentioned_skills(tool_context.user_content, lambda name: source.for_user(name) is not None)
+    if names and not _is_of_user(tool_context):
+        names = [name for name in names if source.local(name) is not None]
     if not names:
         return Asked()
     agent, invocation = tool_context.agent_name, tool_context.invocation_id
