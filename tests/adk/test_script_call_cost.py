@@ -51,8 +51,7 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_a_call_visits_a_thread_at_most_once_and_makes_nothing_it_does_not_need(
     tools: Path, rehearse: Any, ask: Any, visits: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Where packages may be looked for, the one visit is to a thread of its own (row 244).
-    toolset = SkillToolset.from_dirs([tools], policy="trusted", dependencies="off")
+    toolset = SkillToolset.from_dirs([tools], policy="trusted")
     calls = [("run_skill_script", {"skill_name": "tools", "file_path": "hello.py", "args": [word]}) for word in "ab"]
     made: list[Any] = []
     real = tempfile.mkdtemp

@@ -192,6 +192,7 @@ class SkillEnvironments:
         self._failed: dict[tuple[object, ...], tuple[float, PackageError]] = {}
         self._needs: OrderedDict[tuple[object, ...], tuple[Findings, Needs]] = OrderedDict()
         self._left_out: dict[tuple[object, ...], str] = {}
+        self._settled: OrderedDict[tuple[object, ...], None] = OrderedDict()
         self._mutex = threading.Lock()
         self._shared = dependencies.shared
 
@@ -241,6 +242,10 @@ class SkillEnvironments:
             return None
         return self._environment(_Asked(skill, script, python, approved, progress), stamp_of_skill(skill))
 
+    def is_settled(self, skill: str, script: str) -> bool:
+        """Whether what a script needs is known and there: asking again takes no time unless somebody changed it."""
+        return not self.on or any((skill, path) in self._settled for path in (script, f"scripts/{script}"))
+
     def _environment(self, asked: _Asked, stamp: Stamp) -> Environment | None:
         key = (stamp, asked.python, asked.script)
         with self._mutex:
@@ -263,6 +268,7 @@ class SkillEnvironments:
         with self._mutex:
             self._failed.pop(key, None)
             _remember(self._found, key, environment)
+            _remember(self._settled, (asked.skill.name, asked.script), None)
         return environment
 
     def ready_for(

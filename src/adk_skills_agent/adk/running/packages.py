@@ -122,17 +122,15 @@ _PREPARING = Semaphore(16, fair=True, most_waiting=MAX_WAITING)
 _Result = TypeVar("_Result")
 
 
-async def before_run(
-    runtime: SkillRuntime, tool_context: ToolContext, work: Callable[..., _Result], /, *args: Any, **named: Any
+async def in_own_thread(
+    tool_context: ToolContext, work: Callable[..., _Result], /, *args: Any, **named: Any
 ) -> _Result:
-    """Do what comes before a run, which blocks: an index may be slow, and an installation takes minutes.
+    """Do what looks for packages, and blocks: an index may be slow, and an installation takes minutes.
 
-    Where packages are looked for it has a thread of its own, of which a user has a share: all tools of all users, and
-    the agent's name look-ups, wait for the few threads of the loop's pool (row 244). A caller that is cancelled leaves
-    the work alone, which keeps its place to the end. Raises what the work raises, or ``TooManyRuns``.
+    It has a thread of its own, of which a user has a share: all tools of all users, and the agent's name look-ups, wait
+    for the few threads of the loop's pool (row 244). A caller that is cancelled leaves the work alone, which keeps its
+    place to the end. Raises what the work raises, or ``TooManyRuns``.
     """
-    if runtime.settings.packages is None:
-        return await asyncio.to_thread(work, *args, **named)
     session, began = tool_context.session, False
 
     async def alone() -> _Result:

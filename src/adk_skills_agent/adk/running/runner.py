@@ -8,17 +8,17 @@ language; any other gets a program as google-adk makes it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, save_outputs
-from adk_skills_agent.adk.running.packages import before_run
 from adk_skills_agent.adk.running.skill_copies import in_copy, writable_copy
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
 from adk_skills_agent.errors import InvalidArguments, SandboxError, SandboxUnavailable, SkillsError
@@ -81,6 +81,27 @@ class ScriptBackend:
         return workspace_claim(runtime, tool_context, skill) if self.own is not None else contextlib.nullcontext()
 
 
+_Result = TypeVar("_Result")
+
+
+async def before_run(
+    tool_context: ToolContext,
+    call: ScriptCall,
+    own: OwnSandbox | None,
+    work: Callable[..., _Result],
+    /,
+    *args: Any,
+    **named: Any,
+) -> _Result:
+    """Do in a thread what comes before a run: in one of the loop's pool, unless it may have to wait for packages."""
+    packages = None if own is None else own.settings.packages
+    if packages is None or packages.is_settled(call.skill.name, call.path):
+        return await asyncio.to_thread(work, *args, **named)
+    from adk_skills_agent.adk.running.packages import in_own_thread  # most calls pass without
+
+    return await in_own_thread(tool_context, work, *args, **named)
+
+
 @dataclass(frozen=True, slots=True)
 class OwnSandbox:
     """A sandbox of ours with its settings."""
@@ -100,7 +121,7 @@ class OwnSandbox:
         async with claimed as claim:
             prepared = call.prepared
             if prepared is None:
-                prepared = await before_run(runtime, tool_context, self.prepare, runtime, call, claim)
+                prepared = await before_run(tool_context, call, self, self.prepare, runtime, call, claim)
             if isinstance(prepared, SkillsError):
                 raise prepared
             plan, workspace = prepared.plan, prepared.workspace

@@ -23,8 +23,8 @@ from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
 from adk_skills_agent.adk.permissions import Decision, Verdict, both, weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
 from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, load_inputs
-from adk_skills_agent.adk.running.packages import approve_packages, before_run
-from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, script_backend_of
+from adk_skills_agent.adk.running.packages import approve_packages
+from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, before_run, script_backend_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema
 from adk_skills_agent.errors import (
     ErrorCode,
@@ -185,7 +185,7 @@ class RunSkillScriptTool(ToolsetTool):
                 skill, asked, asked, arguments, command=args.get("command"), claim=claim, hosts=hosts.rules
             )
             wants = runtime.events.heard
-            found = await before_run(runtime, tool_context, self._look, call, backend, wants_version=wants)
+            found = await before_run(tool_context, call, backend.own, self._look, call, backend, wants_version=wants)
             if runtime.require_activation:
                 runtime.active.check(tool_context, skill.name, runtime.tool_name("load_skill"))
             decision = both(found.decision, hosts.decision(found.path)) if hosts.pending else found.decision
@@ -221,7 +221,7 @@ class RunSkillScriptTool(ToolsetTool):
         """The call with what the user said about its packages, or the tool's answer when there is no yes (yet)."""
         prepared = call.prepared
         if prepared is None and call.claim is not None:
-            prepared = await before_run(self.runtime, tool_context, own.prepare, self.runtime, call, call.claim)
+            prepared = await before_run(tool_context, call, own, own.prepare, self.runtime, call, call.claim)
         if not isinstance(prepared, PackageError) or not isinstance(prepared, _not_approved()):
             return replace(call, prepared=prepared)
         refusal = await approve_packages(self.runtime, tool_context, prepared)

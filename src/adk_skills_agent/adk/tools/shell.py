@@ -28,7 +28,7 @@ from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, rules_without
 from adk_skills_agent.adk.permissions import weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner, note_user
 from adk_skills_agent.adk.running.call import save_outputs
-from adk_skills_agent.adk.running.packages import approve_packages, before_run
+from adk_skills_agent.adk.running.packages import approve_packages, in_own_thread
 from adk_skills_agent.adk.running.runner import agent_executor, both_hear, script_backend_of, workspace_claim
 from adk_skills_agent.adk.shell.command_approval import permit_command, shown_line
 from adk_skills_agent.adk.shell.commands import (
@@ -240,8 +240,8 @@ class ExecuteTool(ShellTool):
         approved: tuple[str, ...] = ()
         while True:
             try:
-                found = await before_run(
-                    self.runtime, tool_context, packages.environment_for, skill, python=python, approved=approved
+                found = await in_own_thread(
+                    tool_context, packages.environment_for, skill, python=python, approved=approved
                 )
             except PackagesNotApproved as missing:
                 refusal = await approve_packages(self.runtime, tool_context, missing)
