@@ -72,12 +72,22 @@ def change(work):
 OLD = {"a": "1", "b": "1"}
 NEW = {"a": "2" * 100, "c": "2" * 50}
 
+def place_of(argument):
+    if not isinstance(argument, int) or argument < 3:
+        return str(argument)
+    try:
+        return os.readlink(f"/proc/self/fd/{argument}")
+    except OSError:
+        return ""
+
 def killed_at(step, url):
     count = 0
     def hook(event, args):
         nonlocal count
-        if event in ("open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.scandir", "os.listdir"):
-            if args and url in str(args[0]) or len(args) > 1 and url in str(args[1]):
+        writes = event in ("os.link", "os.rename", "os.remove", "os.mkdir", "os.scandir")
+        if writes or (event == "open" and args[2] & os.O_CREAT):
+            below = event == "open" and "/" not in str(args[0])  # what it is below is not told of this one
+            if below or any(url in place_of(one) for one in args):
                 count += 1
                 if count == step:
                     os.kill(os.getpid(), signal.SIGKILL)
