@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import functools
 import os
 import socket
 import ssl
@@ -102,8 +104,11 @@ async def _answered(wire: Wire, engine: str) -> None:
 
 _BUFFER_BYTES = 1 << 20
 _PORT, _TLS_PORT = 2375, 2376
-_open: set[Wire] = set()
-"""Held: asyncio takes it ill when one is collected that was not closed, and in a closed loop none can be."""
+_open: set[asyncio.BaseTransport] = set()
+"""Held: asyncio takes it ill when one is collected that was not closed, and in a closed loop none can be.
+
+Not who waits for its bytes: what runs in a loop that is thrown away has to be collected, or nothing cleans up after it.
+"""
 
 
 async def open_wire(url: str) -> Wire:
@@ -127,7 +132,11 @@ async def open_wire(url: str) -> Wire:
         try:
             connection.setblocking(False)
             await loop.sock_connect(connection, address)
-            return Wire(connection, *await asyncio.open_connection(sock=connection, ssl=context, server_hostname=host))
+            reader = asyncio.StreamReader()
+            transport, protocol = await loop.create_connection(
+                functools.partial(_WireProtocol, reader), sock=connection, ssl=context, server_hostname=host
+            )
+            return Wire(connection, reader, transport, protocol)
         except BaseException as error:
             connection.close()
             if not isinstance(error, OSError) or isinstance(error, ssl.SSLError):
@@ -136,14 +145,41 @@ async def open_wire(url: str) -> Wire:
     raise problem
 
 
+class _WireProtocol(asyncio.StreamReaderProtocol):
+    """Tells when more can be written; holds its reader weakly, as asyncio's own does."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        super().__init__(reader)
+        self.has_room = asyncio.Event()
+        self.has_room.set()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.has_room.clear()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.has_room.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.has_room.set()
+
+
 class Wire:
     """Bytes to an engine and from it, which can be closed at any moment, its loop there or not."""
 
-    def __init__(self, connection: socket.socket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._socket, self._reader, self._writer = connection, reader, writer
+    def __init__(
+        self,
+        connection: socket.socket,
+        reader: asyncio.StreamReader,
+        transport: asyncio.Transport,
+        protocol: _WireProtocol,
+    ) -> None:
+        self._socket, self._reader, self._transport, self._protocol = connection, reader, transport, protocol
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
-        _open.add(self)
+        _open.add(transport)
 
     @property
     def ended(self) -> bool:
@@ -160,8 +196,12 @@ class Wire:
 
     async def send(self, data: bytes) -> None:
         """Send all; a cancelled call goes on with it. An OSError when the connection is gone."""
-        self._writer.write(data)
-        await self._writer.drain()
+        self._transport.write(data)
+        await self._protocol.has_room.wait()
+        if (problem := self._reader.exception()) is not None:
+            raise problem
+        if self._transport.is_closing():
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
 
     async def receive(self, most: int = _BUFFER_BYTES, *, exactly: int = 0, until: bytes = b"") -> bytes:
         """What comes next: at most or exactly so many bytes, or all up to a mark; less at the end.
@@ -194,8 +234,8 @@ class Wire:
             self._socket.close()
 
     def _abort(self) -> None:
-        self._writer.transport.abort()
-        _open.discard(self)
+        self._transport.abort()
+        _open.discard(self._transport)
 
 
 def _tls_context() -> ssl.SSLContext | None:
