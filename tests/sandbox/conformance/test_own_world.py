@@ -372,11 +372,15 @@ GREEDY = {
     "processes": "if os.fork() == 0: time.sleep(60)",
     "nothing": "",
 }
+SLOW_GREEDY = frozenset({"memory", "shared memory", "open files"})
 
 
 @pytest.mark.local("a sandbox that waits with modules")
 @pytest.mark.level("namespaces")
-@pytest.mark.parametrize("what", GREEDY)
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(one, marks=pytest.mark.slow) if one in SLOW_GREEDY else one for one in GREEDY],
+)
 @pytest.mark.warm_pool
 async def test_row_95_a_module_that_is_imported_ahead_has_the_limits_of_a_run(box, backend, tmp_path, what):
     """Seen: 6.3 GiB and 150 processes in sandboxes that waited, with 512 MiB and 64 allowed; 3 GiB in memory files."""
