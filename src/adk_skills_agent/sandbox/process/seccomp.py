@@ -107,7 +107,8 @@ _SOL_IPV6, _FLOW_LABELS = 41, 32
 _SIGNATURES = (14, 32, 38)
 
 # Each membership in a group of IP is looked for in a list of all when it ends, with a lock of the machine: a run with
-# 300,000 of them in its empty network takes half a minute to die (row 219). So there no device is in groups. By level:
+# 200,000 of them in its empty network was there for ten seconds after it was killed (row 219). So there no device is in
+# groups. By level:
 _GROUPS: tuple[tuple[int, tuple[int, ...]], ...] = ((0, (35, 39, 42, 46)), (_SOL_IPV6, (20, 27, 42, 46)))
 _NO_DEVICE = _ANSWER | errno.ENODEV
 
@@ -119,7 +120,7 @@ _WITHOUT_FILTERS = _ANSWER | errno.EINVAL
 # So options above those of shadow stacks are unknown here, as to an older kernel.
 _LAST_PRCTL = 76
 # One call with MADV_GUARD_INSTALL (102, Linux 6.13) fills page tables for all that it names, and no signal ends it: the
-# machine has no memory left in seconds (row 221). MADV_COLLAPSE (25) takes large pages in the same way.
+# machine has no memory left in seconds (row 221). MADV_COLLAPSE (25) and all that is newer is refused with it.
 _LAST_ADVICE = 24
 # The limit of a process' own memory (RLIMIT_DATA) does not hold for what is mapped as a stack (row 222).
 _MAP_GROWSDOWN = 0x100
