@@ -7,6 +7,7 @@ there, and says what to use instead.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shlex
@@ -216,6 +217,16 @@ def _mode_of(path: Path) -> int:
 
 
 _LEAST_FREE_BYTES, _LEAST_FREE_SHARE = 1 << 30, 20  # or this part of a smaller disk
+
+
+def bytes_in(folder: Path) -> int:
+    """The bytes of all files below a folder; what is removed meanwhile does not count."""
+    total = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 - thousands of them
+    return total
 
 
 def is_nearly_full(folder: Path) -> bool:

@@ -32,7 +32,7 @@ from adk_skills_agent.packages.builds import built_folders
 from adk_skills_agent.packages.lock import Lock, check_fits, npm_cache, python_of
 from adk_skills_agent.packages.npm import NODE_DIR, checked_lock, install_node, link_commands, node_version, write_node
 from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
-from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, bytes_in
 from adk_skills_agent.sandbox import remove_tree
 
 INSTALL_SECONDS = 1_800.0
@@ -556,7 +556,7 @@ def collect(
             kept += 1
             continue
         with _turn(root / (entry.name + _LOCK), "the environments"):
-            room += _size_of(entry)
+            room += bytes_in(entry)
             gone = Path(tempfile.mkdtemp(prefix=_ASIDE, dir=root))
             entry.rename(gone / "env")  # at once: nobody finds half of it
             _remove(gone)
@@ -567,12 +567,3 @@ def collect(
         _remove(cache / "uv")
         _remove(npm_cache(cache))
     return Collected(tuple(removed), room, kept)
-
-
-def _size_of(folder: Path) -> int:
-    total = 0
-    for place, _, files in os.walk(folder):
-        for name in files:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118
-    return total

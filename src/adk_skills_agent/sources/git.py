@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.packages.uv import with_little_memory, without_credentials
-from adk_skills_agent.platforms import is_nearly_full
+from adk_skills_agent.platforms import bytes_in, is_nearly_full
 from adk_skills_agent.sandbox import temporary_prefix
 from adk_skills_agent.sources.tree import (
     MAX_FILE_BYTES,
@@ -521,16 +521,6 @@ def _run_git(
         raise _no_room(error) from error
 
 
-def _bytes_in(folder: Path) -> int:
-    """The bytes of git's files, which are few."""
-    total = 0
-    for place, _, files in os.walk(folder):
-        for name in files:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118
-    return total
-
-
 _SAYS_TOO_MUCH = "the server sends messages without end, so nothing of it is taken"
 
 
@@ -553,7 +543,7 @@ class _Watch(threading.Thread):
                 self.problem = f"it did not end within {GIT_SECONDS:g} seconds. Check the network and the server"
             elif is_nearly_full(self._folder):
                 self.problem = "the disk with the temporary folder is nearly full. Make room, or set TMPDIR"
-            elif _bytes_in(self._folder) > MAX_REPOSITORY_BYTES:
+            elif bytes_in(self._folder) > MAX_REPOSITORY_BYTES:
                 self.problem = f"the server sends more than {MAX_REPOSITORY_BYTES >> 30} GiB, so nothing of it is taken"
             elif all(os.fstat(number).st_size <= most for number, most in self._sizes.items()):
                 continue
