@@ -364,6 +364,16 @@ async def test_row_95_code_that_an_environment_runs_at_its_start_has_no_more_tha
             await asyncio.sleep(0.5)  # the next one waits with the module
 
 
+def python_with(folder, module, text):
+    """The interpreter of an environment that has a module with this text."""
+    import venv
+
+    venv.create(folder / "venv", with_pip=False, symlinks=True)
+    next((folder / "venv" / "lib").glob("python3*/site-packages")).joinpath(f"{module}.py").write_text(text)
+    folder.chmod(0o755)
+    return str(folder / "venv" / "bin" / "python3")
+
+
 GREEDY = {
     "memory": "x = bytearray(300 << 20)",
     "shared memory": "import mmap; x = mmap.mmap(-1, 300 << 20); x.write(bytes(300 << 20))",
@@ -386,13 +396,7 @@ async def test_row_95_a_module_that_is_imported_ahead_has_the_limits_of_a_run(bo
     """Seen: 6.3 GiB and 150 processes in sandboxes that waited, with 512 MiB and 64 allowed; 3 GiB in memory files."""
     if backend.waiting and what != "nothing":
         pytest.skip("no sandbox waits with such a module, and all of this backend's do")
-    import venv
-
-    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
-    site = next((tmp_path / "venv" / "lib").glob("python3*/site-packages"))
-    site.joinpath("greedy.py").write_text(f"import os, time\nif os.getpid() == 1:\n    {GREEDY[what] or 'pass'}\n")
-    tmp_path.chmod(0o755)
-    python = str(tmp_path / "venv" / "bin" / "python3")
+    python = python_with(tmp_path, "greedy", f"import os, time\nif os.getpid() == 1:\n    {GREEDY[what] or 'pass'}\n")
     code = box.script("import greedy, os; print(len([name for name in os.listdir('/proc') if name.isdigit()]))")
     settings = {"python": python, "preload": ("greedy",), "warm_slots": 1, "memory_bytes": 128 << 20}
     warm = False
@@ -428,16 +432,10 @@ async def test_row_223_a_module_imported_ahead_does_not_keep_a_processor_busy(
     """Seen: a processor for each of two waiting sandboxes, for five minutes after each run of the skill."""
     if backend.waiting:
         pytest.skip("no sandbox waits with such a module, and all of this backend's do")
-    import venv
-
     from adk_skills_agent.sandbox.local.namespaces.sandbox import WatchedImports
 
     monkeypatch.setattr(WatchedImports, "MOST_CPU_SECONDS", 1.0)
-    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
-    site = next((tmp_path / "venv" / "lib").glob("python3*/site-packages"))
-    site.joinpath("spins.py").write_text(SPINS_IN_WAIT)
-    tmp_path.chmod(0o755)
-    python = str(tmp_path / "venv" / "bin" / "python3")
+    python = python_with(tmp_path, "spins", SPINS_IN_WAIT)
     for _ in range(2):
         await box.run(python, box.script("print(1)"), python=python, preload=("spins",), warm_slots=1, wall_seconds=60)
     async with asyncio.timeout(60):
@@ -473,15 +471,9 @@ async def test_row_118_a_module_imported_ahead_leads_no_file_of_the_session_out_
     """Seen: 400 files with a script's content in a folder of root's, given to the user of the run."""
     if backend.waiting:
         pytest.skip("no sandbox waits with such a module, and all of this backend's do")
-    import venv
-
-    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
-    site = next((tmp_path / "venv" / "lib").glob("python3*/site-packages"))
     outside = tmp_path / "outside"
     outside.mkdir()
-    site.joinpath("lies.py").write_text(LIES_IN_WAIT.format(outside=str(outside)))
-    tmp_path.chmod(0o755)
-    python = str(tmp_path / "venv" / "bin" / "python3")
+    python = python_with(tmp_path, "lies", LIES_IN_WAIT.format(outside=str(outside)))
     code = box.script("import os; print(len(os.listdir('/work/d')))")
     cold = 0
     for turn in range(3):
