@@ -149,7 +149,19 @@ async def test_row_13_two_requests_at_once_lose_no_activation(five: Path, says: 
     server = says(LOADS)
     kept = []
     for toolset in (google(five), lazily(five)):
-        session = await talk(agent_with(server, toolset))
+        called: list[str] = []
+        both = asyncio.Event()
+
+        async def wait_for_the_other(
+            tool: Any, args: dict[str, Any], tool_context: Any, called: list[str] = called, both: asyncio.Event = both
+        ) -> None:
+            """Both calls are in the history before either is answered: an order that Gemini accepts."""
+            called.append(args["skill_name"])
+            if len(called) == 2:
+                both.set()
+            await asyncio.wait_for(both.wait(), 30)
+
+        session = await talk(agent_with(server, toolset, before_tool_callback=wait_for_the_other))
         await asyncio.gather(session.say("load one"), session.say("load two"))
         kept.append(len((await session.state())[STATE]))
         await session.say("hello")
