@@ -34,6 +34,7 @@ test-levels: setup  ## Run every attack row on every isolation level of this mac
 test-slow: setup  ## Run the slow tests, those of test-levels among them: thousands of runs, killed and starved agents, other users, fuzzing, the wheel in an empty directory
 	@tools/setup --group slow --extra eval
 	@$(PYTEST) -n auto --dist worksteal -m slow
+	@$(PYTEST) -n auto --dist worksteal -m "hypothesis and not slow" --hypothesis-profile searching
 	@$(BIN)/python tests/format/fuzz_parser_atheris.py 60
 
 test-adk-matrix: setup  ## Run the google-adk tests on its lowest supported and its newest version

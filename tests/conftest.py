@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import settings
 
 import preloaded
 from adk_skills_agent.sandbox.files.removal import temporary_prefix
@@ -28,6 +29,11 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 SLOW_TEST_SECONDS = 3600
+
+# What lands a change must not depend on luck: the same examples every time. make test-slow looks for new ones.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("searching")
+settings.load_profile("repeatable")
 
 
 def pytest_configure(config: pytest.Config) -> None:

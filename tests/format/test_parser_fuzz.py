@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from adk_skills_agent.errors import ParseError
@@ -54,6 +55,9 @@ FILES = st.one_of(
     st.builds(lambda count, rest: "\r\n" * count + rest, st.integers(20, 3000), PIECES),
     st.builds(lambda head, body: f"---\n{head}\n---\n{body}", st.one_of(YAMLISH, PIECES), st.text(max_size=50)),
 )
+BYTE_ORDER_MARK = re.compile("[\r\n\x85\u2028\u2029]\ufeff")
+"""At the start of a later line: libyaml passes over it, PyYAML's own parser takes it for text."""
+
 MANY = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -114,6 +118,7 @@ def test_bytes_on_disk_give_the_same_head_and_file(tmp_path: Path, data: bytes) 
 @given(st.one_of(YAMLISH, PIECES))
 @example("a: b\n\n# c\n- d")
 def test_libyaml_and_python_agree_where_both_accept(text: str) -> None:
+    assume(not BYTE_ORDER_MARK.search(text))
     results = []
     for libyaml in (True, False):
         try:
