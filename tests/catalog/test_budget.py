@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adk_skills_agent.catalog.budget import (
@@ -141,7 +141,6 @@ _ITEMS = st.lists(
 
 
 @given(_ITEMS, st.integers(-10, 3_000), st.sampled_from([None, "search_skills"]))
-@settings(max_examples=400, deadline=None)
 def test_the_text_is_never_over_the_budget_and_nothing_is_lost(
     items: list[SkillMetadata], budget: int, hint: str | None
 ) -> None:
@@ -154,7 +153,6 @@ def test_the_text_is_never_over_the_budget_and_nothing_is_lost(
 
 
 @given(_ITEMS, st.integers(0, 2_000), st.integers(0, 500))
-@settings(max_examples=200, deadline=None)
 def test_a_larger_budget_never_shows_fewer_skills(items: list[SkillMetadata], budget: int, more: int) -> None:
     assert len(fit_catalog(items, budget).shown) <= len(fit_catalog(items, budget + more).shown)
 

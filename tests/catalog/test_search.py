@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adk_skills_agent.catalog.search import SearchHit, SearchIndex
@@ -107,7 +107,6 @@ def test_any_text_is_a_legal_query(index: SearchIndex, query: str) -> None:
 
 
 @given(st.text() | st.text(alphabet=string.punctuation + "pdf ANDORT\"*:^-()'"))
-@settings(max_examples=300, deadline=None)
 def test_no_query_ever_fails_and_hits_come_best_first(query: str) -> None:
     hits = _SHARED.search(query)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
@@ -118,7 +117,6 @@ _SHARED = _index(SKILLS)
 
 
 @given(st.lists(st.text(max_size=80), max_size=6), st.text(max_size=20))
-@settings(max_examples=100, deadline=None)
 def test_any_description_can_be_indexed(descriptions: list[str], query: str) -> None:
     index = _index({f"skill-{number}": text for number, text in enumerate(descriptions)})
     assert len(index.search(query)) <= len(descriptions)

@@ -58,7 +58,7 @@ FILES = st.one_of(
 BYTE_ORDER_MARK = re.compile("[\r\n\x85\u2028\u2029]\ufeff")
 """At the start of a later line: libyaml passes over it, PyYAML's own parser takes it for text."""
 
-MANY = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def check(skill: ParsedSkill) -> None:

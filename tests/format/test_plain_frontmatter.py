@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adk_skills_agent.format.frontmatter import split_frontmatter
@@ -114,7 +114,6 @@ _FIELDS = st.lists(
 ).map(lambda fields: "\n".join(f"{key}: {value}" for key, value in fields))
 
 
-@settings(max_examples=600, deadline=None)
 @given(st.one_of(_PIECES, _FIELDS))
 def test_whatever_it_accepts_it_reads_as_a_yaml_parser(text: str) -> None:
     assert agrees(text) is not False

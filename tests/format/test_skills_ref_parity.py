@@ -11,7 +11,7 @@ import pytest
 import skills_ref.parser
 import skills_ref.prompt
 import skills_ref.validator
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from strictyaml.ruamel.comments import TaggedScalar
 
@@ -130,7 +130,6 @@ TEXTS = st.tuples(
 ).map("".join)
 
 
-@settings(max_examples=600, deadline=None)
 @given(TEXTS)
 def test_difficult_text_gets_the_same_fields_and_messages(text: str) -> None:
     try:
@@ -150,7 +149,6 @@ def test_difficult_text_gets_the_same_fields_and_messages(text: str) -> None:
         assert validate_metadata(ours[0], Path("x")) == skills_ref.validator.validate_metadata(ours[0], Path("x"))
 
 
-@settings(max_examples=600, deadline=None)
 @given(TEXTS)
 def test_what_the_strict_profile_refuses_leaves_a_diagnostic_when_it_is_loaded(text: str) -> None:
     try:

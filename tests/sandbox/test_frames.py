@@ -18,7 +18,7 @@ _FRAMES = st.builds(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(_FRAMES, max_size=4), st.lists(st.integers(1, 40), max_size=60))
 def test_frames_come_out_as_they_went_in_however_the_bytes_are_cut(sent: list[frames.Frame], cuts: list[int]) -> None:
     data = b"".join(map(frames.encode, sent))
@@ -31,7 +31,7 @@ def test_frames_come_out_as_they_went_in_however_the_bytes_are_cut(sent: list[fr
     assert reader.is_between_frames
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_frames_or_an_error_of_the_protocol(data: bytes) -> None:
     reader = frames.FrameReader()

@@ -95,7 +95,7 @@ def test_forms_of_a_config_file_are_accepted():
     assert resolve_policy({"network": "host"}).network == Network.host()
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the first draw reads Unicode's tables
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the first draw reads Unicode's tables
 @given(
     st.dictionaries(st.sampled_from(sorted(SandboxPolicy.__dataclass_fields__)), st.none() | st.integers() | st.text())
 )

@@ -181,7 +181,7 @@ def test_too_many_headers_are_refused() -> None:
     assert caught.value.status == 431
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(
     st.binary(max_size=200)
     | st.builds(lambda a, b: b"CONNECT " + a + b":443 HTTP/1.1\r\n" + b, st.binary(), st.binary())

@@ -15,7 +15,7 @@ import urllib.parse
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adk_skills_agent.sandbox.contract import (
@@ -224,7 +224,6 @@ def test_a_value_that_repeats_itself_does_not_slip_through_a_cut() -> None:
         assert b"xyxyxyxy" not in in_pieces(b"a xyxyxyxyxyxyxyxy b xyxyxyxy", [size], forms)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.sampled_from([VALUE, "sk-live", "\n", "a", VALUE[:9], base64.b64encode(VALUE.encode()).decode(), "%"])),
     st.lists(st.integers(1, 9), min_size=1, max_size=5),
@@ -236,7 +235,6 @@ def test_pieces_give_the_same_as_the_whole(parts: list[str], sizes: list[int]) -
     assert VALUE.encode() not in whole
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300), st.lists(st.integers(1, 50), min_size=1, max_size=4))
 def test_other_data_passes_unchanged(data: bytes, sizes: list[int]) -> None:
     assert in_pieces(data, sizes) == data
@@ -342,7 +340,6 @@ def test_html_references_around_a_secret_stay() -> None:
         assert forms.text(f"<{shown}>") == "<[secret P]>"
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.sampled_from([*(f"&#{ord(c)};" for c in VALUE[:5]), VALUE[5:], "&#115", "&", "k", VALUE, "&amp;", "x"])

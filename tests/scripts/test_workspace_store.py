@@ -171,6 +171,7 @@ async def test_only_what_changed_is_sent(objects: ObjectStore) -> None:
     assert counted.bytes < 1_000  # a claim and its end
 
 
+@pytest.mark.slow
 async def test_saving_and_fetching_one_of_500_files_takes_less_time_than_copying_them(tmp_path: Path) -> None:
     one, two = Server(WorkspaceStore(tmp_path / "store")), Server(WorkspaceStore(tmp_path / "store"))
     async with one.call() as work:

@@ -325,13 +325,13 @@ def live(history: list[tuple[str, str | None, int]], place: Path) -> None:
 
 
 @given(st.lists(STEP, max_size=8))
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
 def test_histories_end_in_the_same_bytes_on_another_machine(tmp_path_factory: pytest.TempPathFactory, history):
     live(history, tmp_path_factory.mktemp("history"))
 
 
 @pytest.mark.slow
 @given(st.lists(STEP, max_size=12))
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 def test_two_hundred_histories(tmp_path_factory: pytest.TempPathFactory, history):
     live(history, tmp_path_factory.mktemp("history"))

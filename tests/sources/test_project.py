@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from repositories import Repository, Run, make_tree, names_below, skill_text
 
@@ -527,7 +527,6 @@ def test_a_lock_is_the_same_text_for_the_same_skills(project: Project, tmp_path:
         max_size=3,
     )
 )
-@settings(max_examples=200, deadline=None)
 def test_the_lock_s_own_reader_and_writer_say_what_tomllib_says(tables: list[dict[str, object]]) -> None:
     start = f"{lock_file._HEAD}version = 1\n"
     text = "\n".join([start, *map(lock_file._written, tables)])

@@ -173,7 +173,7 @@ def as_tree(files: dict[str, str]) -> SkillTree:
 
 
 @given(FILES, FILES, FILES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_merge_takes_what_one_side_changed_and_never_loses_the_other(base, ours, theirs):
     old, mine, new = map(as_tree, (base, ours, theirs))
     merged, conflicts = merge_trees(old, mine, new)
@@ -187,7 +187,7 @@ def test_a_merge_takes_what_one_side_changed_and_never_loses_the_other(base, our
 
 
 @given(FILES, FILES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_without_edits_an_update_is_their_tree_and_without_news_it_is_ours(base, other):
     old, new = as_tree(base), as_tree(other)
     assert merge_trees(old, old, new)[0].digest == new.digest  # type: ignore[union-attr]

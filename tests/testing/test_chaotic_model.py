@@ -103,7 +103,7 @@ def test_at_rate_1_every_call_comes_after_as_many_wrong_ones_as_may_be_in_a_row(
     assert answers[-1].text == "Done: text"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.floats(0, 1), st.text(min_size=1, max_size=8), st.none() | st.integers(0, 99))
 def test_what_is_wrong_is_told_from_the_seed(seed: int, rate: float, text: str, asked: int | None) -> None:
     model = ChaoticModel(RULES, rate, seed=seed)
@@ -121,7 +121,6 @@ args = st.dictionaries(
 made_calls = st.lists(st.builds(FunctionCall, st.sampled_from(TOOLS), args), min_size=1, max_size=3)
 
 
-@settings(deadline=None, max_examples=200)
 @given(made_calls, st.integers(0, 10**6), st.sets(st.sampled_from(list(Hallucination)), min_size=1))
 def test_a_wrong_answer_is_recognised_as_the_one_that_was_drawn(
     calls: list[FunctionCall], seed: int, kinds: set[Hallucination]

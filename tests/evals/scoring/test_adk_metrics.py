@@ -107,7 +107,7 @@ def as_invocations(drawn: Trace) -> list[Invocation]:
     ]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(turns, turns), min_size=1, max_size=4), st.floats(0, 1))
 def test_for_any_conversation_google_adk_gets_our_number_and_its_own_mean_of_the_turns_is_the_same(
     pairs: list[tuple[Turn, Turn]], threshold: float

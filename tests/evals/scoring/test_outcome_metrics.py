@@ -47,7 +47,7 @@ def test_the_first_missing_lines_are_named() -> None:
     assert found.detail == "Not in the answer: 'line 1', 'line 2', 'line 3', 'line 4', 'line 5' and 3 more."
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.text(max_size=12), max_size=5))
 def test_an_answer_that_is_its_reference_matches(lines: list[str]) -> None:
     text = "\n".join(lines)
@@ -89,7 +89,7 @@ def test_without_expected_files_nothing_is_compared() -> None:
     assert output_files.score(Trace((turn(),), FILES), []).value is None
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(drawn_files)
 def test_the_files_that_are_there_are_found(files: dict[str, OutputFile]) -> None:
     wanted = [ExpectedFile(name) for name in files]

@@ -83,7 +83,7 @@ def test_triggering_names_what_is_missing_and_what_is_too_much() -> None:
     assert skill_trigger.score(loading("json"), None).value is None
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(skills, skills)
 def test_triggering_is_one_exactly_where_the_sets_are_equal(loaded: set[str], expected: set[str]) -> None:
     found = skill_trigger.score(loading(*sorted(loaded)), expected)
@@ -124,7 +124,7 @@ def test_the_confusion_of_skills_is_counted_cell_by_cell() -> None:
     assert found.to_json()["matrix"] == [[2, 1, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 2, 2]]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(skills, skills), max_size=8))
 def test_the_confusions_margins_are_its_counts(pairs: list[tuple[set[str], set[str]]]) -> None:
     found = confusion(Triggering(tuple(expected), tuple(loaded)) for expected, loaded in pairs)

@@ -12,7 +12,7 @@ from traces import Written, names, tool_calls, trace, traces, turn
 from adk_skills_agent.evals.metrics import tool_args, tool_invocation
 from adk_skills_agent.evals.trace import ToolCall, Trace, Turn
 
-relaxed = settings(deadline=None, max_examples=50)
+relaxed = settings(max_examples=50)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ MODEL = RuleModel(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(traces)
 def test_json_gives_back_every_trace(trace: Trace) -> None:
     assert Trace.from_json(json.loads(json.dumps(trace.to_json()))) == trace
