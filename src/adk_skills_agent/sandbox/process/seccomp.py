@@ -61,8 +61,14 @@ _METADATA = (
 _ATTRIBUTES = "getxattr lgetxattr getxattrat listxattr llistxattr listxattrat"
 
 # Memory of the kernel that only a control group counts (row 174): an attribute of a file in memory is as large as its
-# caller likes, and there may be any number. Programs take the answer for that of a file system without attributes.
+# caller likes, and there may be any number. An access list is counted by nobody, and each new folder gets a copy of the
+# one above it (row 245). Programs take the answer for that of a file system without attributes.
 _SET_ATTRIBUTES = "setxattr lsetxattr fsetxattr setxattrat"
+
+# One byte of a file that is in a pipe or socket keeps the page it is in, of up to 2 MiB where the file system has such
+# large ones, also when the file is gone, and nobody counts that (row 249). Programs then read and write. The file
+# systems of a sandbox with namespaces have small pages.
+_BY_REFERENCE = "splice tee sendfile"
 
 # What ordinary scripts do without; every call left out is kernel code that nobody reaches.
 _SELDOM = (
@@ -144,6 +150,9 @@ _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
 # Who owns a file may make everybody wait who opens it, 45 s each time: a run has the user id of a plain user's agent
 # and sees its interpreter and skills (row 167). A delegation is the same for folders, from Linux 6.19.
 _F_SETLEASE, _F_SETDELEG = 1024, 1040
+# Locks of a descriptor instead of a process stay without one, of a file that is only mapped or on its way through a
+# socket, where nobody sees how many there are (row 247): F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW.
+_OFD_LOCKS, _INVALID = (36, 37, 38), _ANSWER | errno.EINVAL
 _FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
 # Where crashes are collected (a core_pattern with a pipe), each starts a program of root outside of the sandbox, unless
 # the limit is 1 (row 178). So it stays what it was set to before.
@@ -168,7 +177,6 @@ def program(
     guarded: tuple[int, ...] | None = None,
     refuse_truncate: bool = False,
     watches: bool = True,
-    counted: bool = True,
     strict: bool = False,
 ) -> bytes:
     """The filter, as the array of ``struct sock_filter`` the kernel and bubblewrap's ``--seccomp`` take.
@@ -185,8 +193,6 @@ def program(
             scope (before ABI 6). None checks no signals.
         refuse_truncate: Refuse ``truncate()``, which Landlock covers only from ABI 3.
         watches: Permit inotify with namespaces.
-        counted: Whether a control group counts the kernel's memory of the run; without one, refuse calls that take
-            much of it and show it nowhere.
         strict: Refuse what few scripts need, too: message queues, watching files, filters of its own, locked memory,
             priorities, descriptors of processes.
     """
@@ -225,6 +231,7 @@ def program(
     if AF_UNIX not in families:
         build.unless_argument("socketpair", 1, _LASTING_PAIRS, mask=_SOCKET_KIND)
     build.if_argument("fcntl", 1, (_F_SETLEASE, _F_SETDELEG))
+    build.if_argument("fcntl", 1, _OFD_LOCKS, _INVALID)
     build.unless_argument("prlimit64", 0, (0,))
     build.if_argument("setrlimit", 0, (_RLIMIT_CORE,), _PRETEND)
     build.if_given("prlimit64", (1, _RLIMIT_CORE), 2, _PRETEND)
@@ -241,13 +248,14 @@ def program(
         # The workspace is on the host's disk, and nothing counts before the watchdog looks (row 80). The C library's
         # posix_fallocate() then writes.
         build.answer(["fallocate"], _UNSUPPORTED)
+        build.answer(_BY_REFERENCE.split(), _INVALID)
     if strict:
         build.answer(_SELDOM.split(), _REFUSE)
     if alone and not watches:
         build.answer(_WATCHES.split(), _REFUSE)
     if pretend:
         build.answer(_METADATA.split(), _PRETEND)
-    elif not counted:
+    else:
         build.answer(_SET_ATTRIBUTES.split(), _UNSUPPORTED)
     if refuse_truncate:
         build.answer(["truncate"], _REFUSE)

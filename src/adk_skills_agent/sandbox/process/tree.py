@@ -51,7 +51,12 @@ class RunMarks:
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """One line of ``/proc/PID/stat``."""
+    """One line of ``/proc/PID/stat``.
+
+    Attributes:
+        shown: The number below ``/proc`` that shows what the process holds: its own, or that of a thread that goes on
+            when its first one has ended, with which all of it seems to be gone (row 246).
+    """
 
     pid: int
     state: str
@@ -62,11 +67,12 @@ class ProcessInfo:
     start: int
     rss_pages: int
     cpu_ticks: int
+    shown: int
 
     @property
     def alive(self) -> bool:
-        """Not a zombie."""
-        return self.state not in "ZXx"
+        """Not a zombie; one of which threads go on is none."""
+        return self.state not in "ZXx" or self.threads > 1
 
 
 def signal_group(pid: int, number: int) -> None:
@@ -100,6 +106,9 @@ def process_info(pid: int) -> ProcessInfo | None:
     fields = stat_fields(pid)
     if fields is None:
         return None
+    shown = pid
+    if fields[0] in b"ZXx" and int(fields[17]) > 1 and (living := _living_thread(pid)) is not None:
+        shown, fields[21] = living
     return ProcessInfo(
         pid=pid,
         state=fields[0].decode("ascii"),
@@ -110,7 +119,18 @@ def process_info(pid: int) -> ProcessInfo | None:
         start=int(fields[19]),
         rss_pages=int(fields[21]),
         cpu_ticks=sum(map(int, fields[11:15])),  # its own and that of children it has waited for
+        shown=shown,
     )
+
+
+def _living_thread(pid: int) -> tuple[int, bytes] | None:
+    """A thread of a process whose first one has ended, and its resident pages; threads may come and go all the time."""
+    for _ in range(_ROUNDS):
+        with contextlib.suppress(OSError):
+            for thread in map(int, os.listdir(f"{PROC}/{pid}/task")):  # noqa: PTH208
+                if (fields := stat_fields(thread)) is not None and fields[0] not in b"ZXx":
+                    return thread, fields[21]
+    return None
 
 
 def all_processes() -> Iterator[ProcessInfo]:
@@ -300,6 +320,8 @@ def alive_below(first: int) -> list[ProcessInfo]:
 def is_ending(pid: int) -> bool:
     """Whether a process was killed, is on its way out or is gone, though it may not look dead yet."""
     fields = stat_fields(pid)
+    if fields is not None and fields[0] in b"ZXx" and int(fields[17]) > 1:
+        return False  # its first thread alone has ended
     return fields is None or fields[0] in b"ZXx" or bool(int(fields[6]) & _EXITING or int(fields[28]) & _KILLED)
 
 

@@ -46,6 +46,7 @@ _NAMED = frozenset(
 _MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
 _MOST_IN_MAPPINGS = 65_530 * 256  # mappings of a process, and what the kernel keeps of each; as many locks of a file
 _KEPT_PAGES = re.compile(rb"^ +count: +([0-9]+)$", re.MULTILINE)
+_ON_THE_WAY = re.compile(rb"^scm_fds:\s+[1-9]", re.MULTILINE)
 _ZONES_BYTES = 1 << 22  # a hundred for each processor and zone
 _LOCK_BYTES = 256  # also of a file that an epoll instance watches
 _CHANGE_BYTES = 320  # one that an inotify instance was told of
@@ -212,6 +213,26 @@ def may_hide_memory(pids: Iterable[int]) -> bool:
     return False
 
 
+def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = ()) -> bool:
+    """Whether these processes can have deleted files below a host folder that no open descriptor shows: mapped ones,
+    those on their way through a socket, and those of a process that shows nothing, unless it is ``guarded``.
+    """
+    mapped, until = f" {folder}/".encode(), time.monotonic() + _ADDING_SECONDS
+    for pid in pids:
+        with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
+            if any(mapped in line and line.endswith(b" (deleted)\n") for line in stream):
+                return True
+        for path, where in _open_files(pid):
+            if where == _HIDDEN:
+                if pid not in guarded:
+                    return True
+            elif where.startswith("socket:") and _ON_THE_WAY.search(_text(path.replace("/fd/", "/fdinfo/"))):
+                return True
+        if time.monotonic() > until:
+            return True  # so many mappings that it takes long to look at them
+    return False
+
+
 def _bytes_open(pids: Iterable[int], counts: Callable[[str], bool]) -> int:
     """Bytes of those nameless files these processes hold open, each file once."""
     sizes: dict[tuple[int, int], int] = {}
@@ -352,6 +373,7 @@ class Limits:
     _over: bool = field(default=False)
     _before: MachineMemory | None = field(default=None)
     _met: bool = field(default=False)
+    _most_free: int = field(default=0)
 
     @property
     def most_in_kernel(self) -> int:
@@ -366,6 +388,8 @@ class Limits:
         # Where the kernel bounds the memory of a run as a whole, the first look will do, and short runs pay nothing.
         if self.memory_bytes is not None and not self.bounded:
             self._before = machine_memory()
+        with contextlib.suppress(OSError):  # the looks will see
+            self._most_free = max((_free(limit.folder) for limit in self.disk if limit.folder is not None), default=0)
 
 
 @dataclass(slots=True, eq=False)
@@ -492,7 +516,7 @@ class Watchdog:
             return None
         possible: dict[Limits, int] = {}
         for run in watched:
-            pids = [info.pid for info in members[run.marks.run_id]]
+            pids = [info.shown for info in members[run.marks.run_id]]
             most = most_in_kernel(pids, run.guarded(), pages=not run.bounded)
             if most > (run.memory_bytes or 0):
                 possible[run] = most
@@ -533,7 +557,7 @@ class Watchdog:
                 run_id = self._owners.get(key)
                 # What has no mark is remembered too: an environment is read once per process.
                 if run_id is None or (run_id and run_id not in members):
-                    run_id = _mark_of(info.pid)
+                    run_id = _mark_of(info.shown)
                 owners[key] = run_id
             if run_id in members:
                 owner_of[info.pid] = run_id
@@ -615,7 +639,7 @@ def _other_memory(
 ) -> tuple[int, str] | None:
     """Bytes beyond the limit that are not in the processes' own memory (row 79), and where they are."""
     before = run._before or now
-    pids = [info.pid for info in members]
+    pids = [info.shown for info in members]
     if now.shared - lowest.shared > limit // 2:
         used = private_memory(pids) + memory_in_files(pids)
         if alone:
@@ -655,7 +679,10 @@ def _disk_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str]
         try:
             used, entries = limit.usage(ceiling, _LOOK_SECONDS)
             if limit.folder is not None and most_bytes is not None:
-                used += deleted_files([info.pid for info in members], limit.folder)
+                pids = [info.shown for info in members]
+                used = max(
+                    used + deleted_files(pids, limit.folder), _hidden_on_disk(run, limit.folder, most_bytes, pids)
+                )
         except OSError:  # removed or renamed by the script; the next look may find it again
             continue
         if number == 0:
@@ -668,6 +695,21 @@ def _disk_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str]
     return None if problem is None else (Status.DISK_LIMIT, problem)
 
 
+def _hidden_on_disk(run: Limits, folder: str, most_bytes: int, pids: list[int]) -> int:
+    """Bytes the disk has less than when it had most in this run, when that can only be deleted files of the run which
+    nobody shows (row 248); nothing says whose they are, so it takes half as much again as the limit.
+    """
+    free = _free(folder)
+    run._most_free = max(run._most_free, free)
+    taken = run._most_free - free
+    return taken if taken > most_bytes * 3 // 2 and may_hide_files(pids, folder, run.guarded()) else 0
+
+
+def _free(folder: str) -> int:
+    told = os.statvfs(folder)
+    return told.f_bfree * told.f_frsize
+
+
 def _used_together(members: list[ProcessInfo]) -> int:
     """Bytes these processes use together. A process of very many mappings takes the kernel long to add up (row 84):
     after :data:`_ADDING_SECONDS` the rest counts with what it shares with nobody.
@@ -676,7 +718,7 @@ def _used_together(members: list[ProcessInfo]) -> int:
     used = 0
     for number, info in enumerate(sorted(members, key=lambda process: process.rss_pages, reverse=True)):
         if number and time.monotonic() > until:
-            used += private_memory([info.pid])
+            used += private_memory([info.shown])
         else:
             used += _proportional(info)
     return used
@@ -685,7 +727,7 @@ def _used_together(members: list[ProcessInfo]) -> int:
 def _proportional(info: ProcessInfo) -> int:
     """Memory of a process with shared pages divided among those that share them, in bytes."""
     try:
-        with open(f"{PROC}/{info.pid}/smaps_rollup", "rb") as stream:
+        with open(f"{PROC}/{info.shown}/smaps_rollup", "rb") as stream:
             for line in stream:
                 if line.startswith(b"Pss:"):
                     return int(line.split()[1]) * 1024

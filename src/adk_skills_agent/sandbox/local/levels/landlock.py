@@ -177,7 +177,6 @@ class ConfinedRun(LocalRun):
             pretend_metadata=pretends_metadata(policy),
             guarded=_guarded(uid) if self._version < landlock.ABI_SCOPE else None,
             refuse_truncate=self._version < landlock.ABI_TRUNCATE,
-            counted=False,
             strict=policy.syscalls == "strict",
         )
         processes = None

@@ -176,7 +176,6 @@ def filter_of(spec: SandboxSpec, *, watches: bool = True) -> bytes:
         seccomp.NAMESPACES,
         sockets=families,
         watches=watches,
-        counted=spec.grouped,
         strict=strict,
     )
 
