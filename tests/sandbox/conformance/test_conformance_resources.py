@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from adk_skills_agent.sandbox.contract import IsolationLevel, Network, Status
+from adk_skills_agent.sandbox.process import watchdog
 
 MIB = 1 << 20
 
@@ -334,7 +335,7 @@ print("still here")
 @pytest.mark.local("a container's files are on file systems of its own")
 @pytest.mark.level("landlock")
 @pytest.mark.parametrize("way", ["mapped", "sent"])
-async def test_row_248_deleted_files_that_no_process_has_open_count_on_disk(box, way):
+async def test_row_248_deleted_files_that_no_process_has_open_count_on_disk(box, way, monkeypatch):
     """Seen at landlock: as much of the machine's disk as a script likes, 1.8 GiB in 3 s with a limit of 256 MiB."""
     code = """
 import ctypes, mmap, os, socket, sys, time
@@ -353,6 +354,7 @@ for _ in range(10):
 time.sleep(4)
 print("still here")
 """
+    monkeypatch.setattr(watchdog, "_LEAST_HIDDEN", 0)
     for _ in range(3):  # what other tests remove at this moment hides it
         result = await box.python(code, way, workspace_bytes=30 * MIB, wall_seconds=30)
         if b"still here" not in result.stdout:

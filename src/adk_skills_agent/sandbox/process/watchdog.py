@@ -11,6 +11,7 @@ import contextlib
 import functools
 import logging
 import os
+import random
 import re
 import stat
 import threading
@@ -217,8 +218,8 @@ def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = 
     """Whether these processes can have deleted files below a host folder that no open descriptor shows: mapped ones,
     those on their way through a socket, and those of a process that shows nothing, unless it is ``guarded``.
     """
-    mapped, until = f" {folder}/".encode(), time.monotonic() + _ADDING_SECONDS
-    for pid in pids:
+    mapped, until = f" {folder}/".encode(), time.monotonic() + _LOOK_SECONDS
+    for pid in sorted(pids, key=lambda _: random.random()):  # noqa: S311  # whom time is left for is nobody's choice
         with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
             if any(mapped in line and line.endswith(b" (deleted)\n") for line in stream):
                 return True
@@ -229,7 +230,7 @@ def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = 
             elif where.startswith("socket:") and _ON_THE_WAY.search(_text(path.replace("/fd/", "/fdinfo/"))):
                 return True
         if time.monotonic() > until:
-            return True  # so many mappings that it takes long to look at them
+            break  # so many mappings or open files that the next looks see the others
     return False
 
 
@@ -297,6 +298,7 @@ _LOOK_SECONDS = 0.2
 _ADDING_SECONDS = 0.03
 _MANY_ENTRIES = 200_000
 _ROUNDED_UP = 4096  # bytes that a small file takes on the disk
+_LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
 _UNWATCHED = (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
 
 _logger = logging.getLogger("adk_skills_agent.sandbox")
@@ -369,11 +371,27 @@ class Limits:
     _seen_ticks: int = 0
     _sampled: float | None = None
     _workspace_bytes: int | None = None
-    _next_disk: float = field(default=0.0)
+    _next: dict[str, float] = field(default_factory=dict)
+    _dear_seconds: float = field(default=0.0)
+    _spare: bool = field(default=True)
+    _of: int = field(default=1)
     _over: bool = field(default=False)
     _before: MachineMemory | None = field(default=None)
     _met: bool = field(default=False)
     _most_free: int = field(default=0)
+
+    @contextlib.contextmanager
+    def dear(self, what: str, least_seconds: float = 0.0) -> Iterator[bool]:
+        """A look that can take long; gives whether it is time for it. However long it takes, no other look waits for it
+        (row 250): the next of its kind comes when those of all runs would have had their share of the time.
+        """
+        began, used = time.monotonic(), time.thread_time()
+        is_due = self._spare and began >= self._next.get(what, 0.0)
+        yield is_due
+        if is_due:
+            used = time.thread_time() - used
+            self._dear_seconds += used
+            self._next[what] = began + max(least_seconds, used * _SHARE * self._of)
 
     @property
     def most_in_kernel(self) -> int:
@@ -453,8 +471,8 @@ class Watchdog:
             with self._changed:
                 limits = [run.limits for run in self._runs if run.limits is not None]
             young = time.monotonic() - INTERVAL_SECONDS
-            self._look([limit for limit in limits if limit.marks.started <= young])
-            took = time.thread_time() - began
+            dear = self._look([limit for limit in limits if limit.marks.started <= young])
+            took = time.thread_time() - began - dear
 
     def _end_those_without_a_loop(self) -> None:
         """End runs whose event loop was closed without cancelling them, or is blocked beyond their deadline."""
@@ -468,9 +486,10 @@ class Watchdog:
                     run.deadline = None
                     run.is_overdue = _kill(run)
 
-    def _look(self, runs: list[Limits]) -> None:
+    def _look(self, runs: list[Limits]) -> float:
+        """Look at these runs; how many seconds of that were for what can take long."""
         members: dict[str, list[ProcessInfo]] | None = None
-        now, cause = MachineMemory(), None
+        now, cause, dear = MachineMemory(), None, 0.0
         for run in runs:
             if run._over:
                 continue
@@ -481,6 +500,7 @@ class Watchdog:
                     now = machine_memory()
                     cause = self._cause(runs, members, now)
                 own = members[run.marks.run_id]
+                run._spare, run._of, run._dear_seconds = dear < _LOOK_SECONDS, len(runs), 0.0
                 problem = run.beyond()
                 problem = problem or _processes_problem(
                     run, own, now, self._lowest or now, alone=run.waits or len(runs) == 1
@@ -494,9 +514,11 @@ class Watchdog:
             except Exception:
                 _logger.exception("The limits of a run could not be looked at, so it is stopped.")
                 problem = _UNWATCHED
+            dear += run._dear_seconds
             if problem is not None:
                 run._over = True
                 run.breach(*problem)
+        return dear
 
     def _cause(self, runs: list[Limits], members: Mapping[str, list[ProcessInfo]], now: MachineMemory) -> Limits | None:
         """The run to end because the kernel's memory has grown by more than all runs that can cause it may have.
@@ -641,9 +663,12 @@ def _other_memory(
     before = run._before or now
     pids = [info.shown for info in members]
     if now.shared - lowest.shared > limit // 2:
-        used = private_memory(pids) + memory_in_files(pids)
-        if alone:
-            used = max(used, _hidden_memory(run, limit, now.shared - before.shared, pids))
+        used = 0
+        with run.dear("memory") as is_due:
+            if is_due:
+                used = private_memory(pids) + memory_in_files(pids)
+                if alone:
+                    used = max(used, _hidden_memory(run, limit, now.shared - before.shared, pids))
         if used > limit:
             return used, "files in memory"
     if now.page_tables - lowest.page_tables > limit // 4:
@@ -667,10 +692,14 @@ def _hidden_memory(run: Limits, limit: int, grown: int, pids: list[int]) -> int:
 
 
 def _disk_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str] | None:
-    now = time.monotonic()
-    if now < run._next_disk:
-        return None
-    problem = None
+    with run.dear("disk", _DISK_INTERVAL_SECONDS) as is_due:
+        excess = _excess_on_disk(run, members) if is_due else None
+    return None if excess is None else (Status.DISK_LIMIT, f"Stopped: {excess}.")
+
+
+def _excess_on_disk(run: Limits, members: list[ProcessInfo]) -> str | None:
+    found = None
+    pids = [info.shown for info in members]
     for number, limit in enumerate(run.disk):
         most_bytes, most_entries = limit.most_bytes, limit.most_entries
         if most_bytes is None and most_entries is None:
@@ -679,30 +708,25 @@ def _disk_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str]
         try:
             used, entries = limit.usage(ceiling, _LOOK_SECONDS)
             if limit.folder is not None and most_bytes is not None:
-                pids = [info.shown for info in members]
-                used = max(
-                    used + deleted_files(pids, limit.folder), _hidden_on_disk(run, limit.folder, most_bytes, pids)
-                )
+                hidden = _hidden_on_disk(run, limit.folder, most_bytes, pids)
+                used = max(used + deleted_files(pids, limit.folder), hidden)
         except OSError:  # removed or renamed by the script; the next look may find it again
             continue
         if number == 0:
             run._workspace_bytes = used
-        excess = limit.excess(used, entries)
-        if excess is not None:
-            problem = f"Stopped: {excess}."
-    took = time.monotonic() - now
-    run._next_disk = now + max(_DISK_INTERVAL_SECONDS, took * _SHARE)
-    return None if problem is None else (Status.DISK_LIMIT, problem)
+        found = limit.excess(used, entries) or found
+    return found
 
 
 def _hidden_on_disk(run: Limits, folder: str, most_bytes: int, pids: list[int]) -> int:
     """Bytes the disk has less than when it had most in this run, when that can only be deleted files of the run which
-    nobody shows (row 248); nothing says whose they are, so it takes half as much again as the limit.
+    nobody shows (row 248); nothing says whose they are, so it takes half as much again as the limit, and a gigabyte.
     """
     free = _free(folder)
     run._most_free = max(run._most_free, free)
     taken = run._most_free - free
-    return taken if taken > most_bytes * 3 // 2 and may_hide_files(pids, folder, run.guarded()) else 0
+    least = max(most_bytes * 3 // 2, _LEAST_HIDDEN)
+    return taken if taken > least and may_hide_files(pids, folder, run.guarded()) else 0
 
 
 def _free(folder: str) -> int:
