@@ -16,7 +16,7 @@ import pytest
 
 from adk_skills_agent.platforms import PAGE_BYTES
 from adk_skills_agent.sandbox.contract import Status
-from adk_skills_agent.sandbox.process.tree import RunMarks
+from adk_skills_agent.sandbox.process.tree import RunMarks, all_processes
 from adk_skills_agent.sandbox.process.watchdog import (
     DiskLimit,
     Limits,
@@ -166,6 +166,44 @@ def test_row_216_memory_that_another_run_had_when_one_began_counts_as_growth(mon
     watchdog._look([third])
     watchdog._look([third])  # it is gone and the memory is not: it was the machine's
     assert ended == ["second"]
+
+
+def test_row_204_when_the_kernel_has_taken_the_last_memory_the_busiest_run_of_that_time_ends(monkeypatch):
+    """Each round of attackers found a thing of the kernel's that no count shows; here nothing shows it."""
+    memory, scarce = [100], [False]
+    place = "adk_skills_agent.sandbox.process.watchdog"
+    monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(kernel=memory[0] << 20, is_scarce=scarce[0]))
+    monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: 0)
+    ended: list[str] = []
+
+    def limits(name: str) -> Limits:
+        end = lambda *_: ended.append(name)  # noqa: E731
+        marks = replace(MARKS, run_id=name)
+        return Limits(marks, 512 << 20, None, (), end, lambda: None, guarded=tuple, bounded=True)
+
+    watchdog, runs, late = Watchdog(), [limits("idle"), limits("busy")], limits("late")
+    ticks = {"idle": 5, "busy": 50, "late": 500}
+    process = next(all_processes())
+    monkeypatch.setattr(
+        watchdog,
+        "_members",
+        lambda runs: {
+            run.marks.run_id: [replace(process, system_ticks=ticks[run.marks.run_id])] for run in runs
+        },
+    )  # fmt: skip
+    watchdog._look(runs)
+    memory[0] = 2000
+    watchdog._look([*runs, late])
+    assert ended == []  # there is memory left
+    scarce[0] = True
+    watchdog._look([*runs, late])
+    assert ended == ["busy"]  # not the one that began when the kernel had it already
+    scarce[0] = False
+    watchdog._look([*runs, late])
+    assert ended == ["busy"]
+    scarce[0], memory[0] = True, 500  # somebody else's memory
+    watchdog._look([*runs, late])
+    assert ended == ["busy"]
 
 
 def test_row_216_what_no_run_can_have_caused_is_the_machines_and_of_several_the_one_that_can_most_ends(monkeypatch):

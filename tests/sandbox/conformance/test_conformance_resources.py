@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -639,6 +640,34 @@ time.sleep(5)
     )  # fmt: skip
     kept = int(result.stdout or b"0")
     assert result.status is Status.OUT_OF_MEMORY or 0 < kept <= 128, (result.status, kept, result.stderr)
+
+
+@pytest.mark.local("what the watchdog sees of the machine")
+@pytest.mark.level("landlock")
+async def test_row_204_what_nobody_counts_ends_with_the_memory_of_the_machine(box, monkeypatch):
+    """As if no count knew of sockets, and the machine had no memory left."""
+    place = "adk_skills_agent.sandbox.process.watchdog"
+    monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: 0)
+    now = watchdog.machine_memory
+    monkeypatch.setattr(f"{place}.machine_memory", lambda: replace(now(), is_scarce=True))
+    code = """
+import socket, time
+held = []
+for _ in range(450):
+    one, two = socket.socketpair()
+    one.setblocking(False)
+    held += [one, two]
+    try:
+        while True:
+            one.send(bytes(32 << 10))
+    except BlockingIOError:
+        pass
+time.sleep(20)
+print("all of it")
+"""
+    result = await box.python(code, memory_bytes=32 << 20, wall_seconds=30, open_files=1024)
+    assert result.status is Status.OUT_OF_MEMORY, (result.status, result.stderr)
+    assert b"all of it" not in result.stdout
 
 
 @pytest.mark.local("what the watchdog or a control group counts")

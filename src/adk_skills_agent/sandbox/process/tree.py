@@ -54,6 +54,7 @@ class ProcessInfo:
     """One line of ``/proc/PID/stat``.
 
     Attributes:
+        system_ticks: Those of ``cpu_ticks`` that the kernel worked.
         shown: The number below ``/proc`` that shows what the process holds: its own, or that of a thread that goes on
             when its first one has ended, with which all of it seems to be gone (row 246).
     """
@@ -67,6 +68,7 @@ class ProcessInfo:
     start: int
     rss_pages: int
     cpu_ticks: int
+    system_ticks: int
     shown: int
 
     @property
@@ -119,6 +121,7 @@ def process_info(pid: int) -> ProcessInfo | None:
         start=int(fields[19]),
         rss_pages=int(fields[21]),
         cpu_ticks=sum(map(int, fields[11:15])),  # its own and that of children it has waited for
+        system_ticks=int(fields[12]) + int(fields[14]),
         shown=shown,
     )
 

@@ -44,6 +44,8 @@ _BLOCK = 512
 _NAMED = frozenset(
     b"MemFree Buffers Cached SwapCached AnonPages Slab KernelStack PageTables SecPageTables Percpu".split()
 )
+_OTHER_LINES = frozenset((b"MemTotal", b"MemAvailable", b"Shmem", b"SUnreclaim"))
+_SCARCE_BYTES = 256 << 20  # twice what one run made the kernel keep between two looks; on small machines a 32nd
 _MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
 _MOST_IN_MAPPINGS = 65_530 * 256  # mappings of a process, and what the kernel keeps of each; as many locks of a file
 _KEPT_PAGES = re.compile(rb"^ +count: +([0-9]+)$", re.MULTILINE)
@@ -65,16 +67,22 @@ class MachineMemory:
         shared: Bytes in files in memory and shared mappings.
         page_tables: Bytes in page tables.
         kernel: Bytes the kernel cannot give back or has no name for, as buffers of sockets and lists of mappings.
+        is_scarce: Whether so little is left that the kernel is about to end processes.
     """
 
     shared: int = 0
     page_tables: int = 0
     kernel: int = 0
+    is_scarce: bool = False
 
     def lowest(self, other: MachineMemory) -> MachineMemory:
         """The lower of both, each number for itself."""
-        numbers = (self.shared, other.shared), (self.page_tables, other.page_tables), (self.kernel, other.kernel)
-        return MachineMemory(*map(min, numbers))
+        return MachineMemory(
+            min(self.shared, other.shared),
+            min(self.page_tables, other.page_tables),
+            min(self.kernel, other.kernel),
+            self.is_scarce and other.is_scarce,
+        )
 
 
 def machine_memory() -> MachineMemory:
@@ -83,14 +91,15 @@ def machine_memory() -> MachineMemory:
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"{PROC}/meminfo", "rb") as stream:
         for line in stream:
             name, _, rest = line.partition(b":")
-            if name in _NAMED or name in {b"MemTotal", b"Shmem", b"SUnreclaim"}:
+            if name in _NAMED or name in _OTHER_LINES:
                 found[name] = int(rest.split()[0]) * 1024
     # The data of large messages is in pages that no line counts. Nor does one count the free pages that each processor
     # keeps: gigabytes, up to an eighth of the memory, which come and go with what anybody lets go of (row 217).
     kept = sum(map(int, _KEPT_PAGES.findall(_text(f"{PROC}/zoneinfo", _ZONES_BYTES)))) * PAGE_BYTES
     unnamed = found.get(b"MemTotal", 0) - sum(found.get(name, 0) for name in _NAMED) - kept
     kernel = found.get(b"SUnreclaim", 0) + max(unnamed, 0)
-    return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel)
+    is_scarce = found.get(b"MemAvailable", _EVERYTHING) < min(_SCARCE_BYTES, found.get(b"MemTotal", 0) // 32)
+    return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel, is_scarce)
 
 
 def page_tables(pids: Iterable[int]) -> int:
@@ -299,6 +308,10 @@ _ADDING_SECONDS = 0.03
 _MANY_ENTRIES = 200_000
 _ROUNDED_UP = 4096  # bytes that a small file takes on the disk
 _LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
+_SCARCE = (
+    "Stopped: the machine ran out of memory while the run went on, in the kernel, which does not say whose it is; of "
+    "the runs since then it worked most for this one."
+)
 _UNWATCHED = (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
 
 _logger = logging.getLogger("adk_skills_agent.sandbox")
@@ -499,6 +512,7 @@ class Watchdog:
                     members = self._members(runs)
                     now = machine_memory()
                     cause = self._cause(runs, members, now)
+                    first_to_go = _first_to_go(runs, members, now)
                 own = members[run.marks.run_id]
                 run._spare, run._of, run._dear_seconds = dear < _LOOK_SECONDS, len(runs), 0.0
                 problem = run.beyond()
@@ -508,6 +522,8 @@ class Watchdog:
                 if problem is None and run is cause:
                     used = now.kernel - (self._lowest or now).kernel
                     problem = _too_much(run, used, "buffers of sockets, lists of mappings and locks of files")
+                if problem is None and run is first_to_go:
+                    problem = Status.OUT_OF_MEMORY, _SCARCE
                 problem = problem or _disk_problem(run, own)
                 if problem is None and run.on_look is not None:
                     run.on_look(_sample(run, own))
@@ -586,6 +602,25 @@ class Watchdog:
                 members[run_id].append(info)
         self._owners = owners
         return members
+
+
+def _first_to_go(runs: list[Limits], members: Mapping[str, list[ProcessInfo]], now: MachineMemory) -> Limits | None:
+    """The run to end so that the kernel ends nothing by itself; None while memory is left, or others have it.
+
+    For whatever makes the kernel keep memory that no count here shows (row 204): of the runs since whose beginning it
+    keeps more than one of them may have, the one for which it has worked most.
+    """
+    if not now.is_scarce:
+        return None
+    grown = [
+        run
+        for run in runs
+        if run.memory_bytes is not None
+        and run._before is not None
+        and now.kernel - run._before.kernel > run.memory_bytes
+        and not run._over
+    ]
+    return max(grown, key=lambda run: sum(info.system_ticks for info in members[run.marks.run_id]), default=None)
 
 
 def _kill(run: Watched) -> bool:
