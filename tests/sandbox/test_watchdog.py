@@ -168,11 +168,11 @@ def test_row_216_memory_that_another_run_had_when_one_began_counts_as_growth(mon
     assert ended == ["second"]
 
 
-def test_row_204_when_the_kernel_has_taken_the_last_memory_the_busiest_run_of_that_time_ends(monkeypatch):
-    """Each round of attackers found a thing of the kernel's that no count shows; here nothing shows it."""
-    memory, scarce = [100], [False]
+def test_row_204_when_the_machine_has_lost_its_memory_the_run_the_kernel_worked_most_for_ends(monkeypatch):
+    """Each round of attackers found memory that no count shows; here nothing shows it."""
+    left, scarce = [8000], [False]
     place = "adk_skills_agent.sandbox.process.watchdog"
-    monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(kernel=memory[0] << 20, is_scarce=scarce[0]))
+    monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(available=left[0] << 20, is_scarce=scarce[0]))
     monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: 0)
     ended: list[str] = []
 
@@ -192,16 +192,16 @@ def test_row_204_when_the_kernel_has_taken_the_last_memory_the_busiest_run_of_th
         },
     )  # fmt: skip
     watchdog._look(runs)
-    memory[0] = 2000
+    left[0] = 200
     watchdog._look([*runs, late])
     assert ended == []  # there is memory left
     scarce[0] = True
     watchdog._look([*runs, late])
-    assert ended == ["busy"]  # not the one that began when the kernel had it already
+    assert ended == ["busy"]  # not the one that began when it was gone already
     scarce[0] = False
     watchdog._look([*runs, late])
     assert ended == ["busy"]
-    scarce[0], memory[0] = True, 500  # somebody else's memory
+    scarce[0], left[0] = True, 7600  # the machine's own
     watchdog._look([*runs, late])
     assert ended == ["busy"]
 

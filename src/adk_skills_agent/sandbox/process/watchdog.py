@@ -44,7 +44,7 @@ _BLOCK = 512
 _NAMED = frozenset(
     b"MemFree Buffers Cached SwapCached AnonPages Slab KernelStack PageTables SecPageTables Percpu".split()
 )
-_OTHER_LINES = frozenset((b"MemTotal", b"MemAvailable", b"Shmem", b"SUnreclaim"))
+_OTHER_LINES = frozenset(b"MemTotal MemAvailable SwapFree Shmem SUnreclaim".split())
 _SCARCE_BYTES = 256 << 20  # twice what one run made the kernel keep between two looks; on small machines a 32nd
 _MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
 _MOST_IN_MAPPINGS = 65_530 * 256  # mappings of a process, and what the kernel keeps of each; as many locks of a file
@@ -67,12 +67,14 @@ class MachineMemory:
         shared: Bytes in files in memory and shared mappings.
         page_tables: Bytes in page tables.
         kernel: Bytes the kernel cannot give back or has no name for, as buffers of sockets and lists of mappings.
-        is_scarce: Whether so little is left that the kernel is about to end processes.
+        available: Bytes that programs can still get.
+        is_scarce: Whether that is so little that the kernel is about to end processes.
     """
 
     shared: int = 0
     page_tables: int = 0
     kernel: int = 0
+    available: int = 0
     is_scarce: bool = False
 
     def lowest(self, other: MachineMemory) -> MachineMemory:
@@ -81,6 +83,7 @@ class MachineMemory:
             min(self.shared, other.shared),
             min(self.page_tables, other.page_tables),
             min(self.kernel, other.kernel),
+            min(self.available, other.available),
             self.is_scarce and other.is_scarce,
         )
 
@@ -98,8 +101,9 @@ def machine_memory() -> MachineMemory:
     kept = sum(map(int, _KEPT_PAGES.findall(_text(f"{PROC}/zoneinfo", _ZONES_BYTES)))) * PAGE_BYTES
     unnamed = found.get(b"MemTotal", 0) - sum(found.get(name, 0) for name in _NAMED) - kept
     kernel = found.get(b"SUnreclaim", 0) + max(unnamed, 0)
-    is_scarce = found.get(b"MemAvailable", _EVERYTHING) < min(_SCARCE_BYTES, found.get(b"MemTotal", 0) // 32)
-    return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel, is_scarce)
+    available = found.get(b"MemAvailable", _EVERYTHING) + found.get(b"SwapFree", 0)
+    is_scarce = available < min(_SCARCE_BYTES, found.get(b"MemTotal", 0) // 32)
+    return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel, available, is_scarce)
 
 
 def page_tables(pids: Iterable[int]) -> int:
@@ -309,8 +313,8 @@ _MANY_ENTRIES = 200_000
 _ROUNDED_UP = 4096  # bytes that a small file takes on the disk
 _LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
 _SCARCE = (
-    "Stopped: the machine ran out of memory while the run went on, in the kernel, which does not say whose it is; of "
-    "the runs since then it worked most for this one."
+    "Stopped: the machine ran out of memory while the run went on. Nothing says whose it is; of the runs since then "
+    "the kernel worked most for this one."
 )
 _UNWATCHED = (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
 
@@ -605,22 +609,22 @@ class Watchdog:
 
 
 def _first_to_go(runs: list[Limits], members: Mapping[str, list[ProcessInfo]], now: MachineMemory) -> Limits | None:
-    """The run to end so that the kernel ends nothing by itself; None while memory is left, or others have it.
+    """The run to end so that the kernel need not choose; None while memory is left, or it was gone before all of them.
 
-    For whatever makes the kernel keep memory that no count here shows (row 204): of the runs since whose beginning it
-    keeps more than one of them may have, the one for which it has worked most.
+    For memory that no count here shows (row 204): of the runs since whose beginning the machine has lost, or the kernel
+    got, more than one of them may have, the one for which the kernel has worked most.
     """
     if not now.is_scarce:
         return None
-    grown = [
+    lost = [
         run
         for run in runs
         if run.memory_bytes is not None
         and run._before is not None
-        and now.kernel - run._before.kernel > run.memory_bytes
+        and max(run._before.available - now.available, now.kernel - run._before.kernel) > run.memory_bytes
         and not run._over
     ]
-    return max(grown, key=lambda run: sum(info.system_ticks for info in members[run.marks.run_id]), default=None)
+    return max(lost, key=lambda run: sum(info.system_ticks for info in members[run.marks.run_id]), default=None)
 
 
 def _kill(run: Watched) -> bool:
