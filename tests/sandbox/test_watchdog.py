@@ -94,7 +94,7 @@ def test_row_250_files_that_take_long_to_count_keep_no_other_look_waiting():
     while counted < 3:
         time.sleep(0.01)
     watchdog.remove(told.run)
-    assert len(told.samples) > 2 * counted
+    assert len(told.samples) > counted  # before, one look for each time that files were counted
 
 
 def test_two_runs_whose_commands_had_the_same_process_id_are_both_looked_at():
