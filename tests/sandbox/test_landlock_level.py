@@ -216,6 +216,7 @@ def test_the_rules_and_the_report_fit_every_version_of_landlock(version, tmp_pat
     assert ("within one folder" in said) == (version < 2)
     assert ("signalled" in said) == (version < 6)
     assert "where a link leads can be seen" in said
+    assert (rules.flags == landlock.LOG_SAME_EXEC_OFF) == (version >= 7)  # row 252: the audit log is the machine's
 
 
 def test_the_systems_folders_are_readable_but_not_what_may_be_an_application():

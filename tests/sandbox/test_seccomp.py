@@ -472,3 +472,11 @@ def test_row_249_no_page_of_a_file_is_in_a_pipe_or_socket_where_it_may_be_large(
     for name in ("splice", "tee", "sendfile"):
         assert call(arch, name) == errno.EINVAL
         assert call(arch, name, profile=seccomp.NAMESPACES) == PASS
+
+
+@both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_251_nothing_is_swapped_out_by_order(arch, profile):
+    assert call(arch, "madvise", 0, 1 << 40, 21, profile=profile) == errno.EINVAL  # MADV_PAGEOUT
+    for advice in (4, 20, 23):
+        assert call(arch, "madvise", 0, 1 << 40, advice, profile=profile) == PASS

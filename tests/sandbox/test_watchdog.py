@@ -16,7 +16,7 @@ import pytest
 
 from adk_skills_agent.platforms import PAGE_BYTES
 from adk_skills_agent.sandbox.contract import Status
-from adk_skills_agent.sandbox.process.tree import RunMarks, all_processes
+from adk_skills_agent.sandbox.process.tree import ProcessInfo, RunMarks, all_processes
 from adk_skills_agent.sandbox.process.watchdog import (
     DiskLimit,
     Limits,
@@ -249,6 +249,25 @@ def test_row_217_free_pages_that_processors_keep_are_nobodys_memory(monkeypatch,
     (tmp_path / "zoneinfo").write_text(zone.format(counts))
     monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.PROC", str(tmp_path))
     assert machine_memory().kernel == (60 + 600 << 10) - 75 * PAGE_BYTES
+
+
+def test_row_251_memory_that_was_swapped_out_counts(monkeypatch, tmp_path):
+    """A process of 400 MiB of which 10 are resident, four times; without a control group nothing else bounds them."""
+    for pid in range(5, 9):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "status").write_text(f"VmRSS:\t {10 << 10} kB\nVmSwap:\t {400 << 10} kB\n")
+        (tmp_path / str(pid) / "statm").write_text(f"{410 << 8} {10 << 8} 0 0 0 0 0\n")
+    (tmp_path / "meminfo").write_text(f"MemTotal: 100 kB\nSwapTotal: {2000 << 10} kB\nSwapFree: {400 << 10} kB\n")
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.PROC", str(tmp_path))
+    assert machine_memory().swapped == 1600 << 20
+    members = [ProcessInfo(pid, "S", 1, pid, pid, 1, 0, 10 << 8, 0, pid) for pid in range(5, 9)]
+    monkeypatch.setattr(Watchdog, "_members", lambda *_: {MARKS.run_id: members})
+    ended: list[tuple[Status, str]] = []
+    run = Limits(MARKS, 512 << 20, None, (), lambda *told: ended.append(told), lambda: None, bounded=False)
+    run._before = MachineMemory()
+    Watchdog()._look([run])
+    assert [status for status, _ in ended] == [Status.OUT_OF_MEMORY]
+    assert "1640 MiB" in ended[0][1]
 
 
 def test_row_177_a_process_that_does_not_show_its_open_files_may_hold_anything_unless_it_is_ours(monkeypatch):

@@ -128,6 +128,8 @@ _LAST_PRCTL = 76
 # One call with MADV_GUARD_INSTALL (102, Linux 6.13) fills page tables for all that it names, and no signal ends it: the
 # machine has no memory left in seconds (row 221). MADV_COLLAPSE (25) and all that is newer is refused with it.
 _LAST_ADVICE = 24
+# What is swapped out is no resident memory, and the machine's swap is everybody's (row 251).
+_MADV_PAGEOUT = 21
 # The limit of a process' own memory (RLIMIT_DATA) does not hold for what is mapped as a stack (row 222).
 _MAP_GROWSDOWN = 0x100
 # Large pages come from one pool of the machine, which no limit of a run counts (row 120).
@@ -224,6 +226,7 @@ def program(
     build.if_both("prctl", (0, _PR_SET_SECCOMP), (1, (_MODE_FILTER,)), _WITHOUT_FILTERS)
     build.if_more("prctl", 0, _LAST_PRCTL, _ANSWER | errno.EINVAL)
     build.if_more("madvise", 2, _LAST_ADVICE, _ANSWER | errno.EINVAL)
+    build.if_argument("madvise", 2, (_MADV_PAGEOUT,), _INVALID)
     build.if_bits("mmap", 3, _MAP_GROWSDOWN, _ANSWER | errno.EINVAL)
     build.if_bits("mmap", 3, _MAP_HUGETLB, _POOL_IS_EMPTY)
     build.if_bits("memfd_create", 1, _MFD_HUGETLB, _POOL_IS_EMPTY)

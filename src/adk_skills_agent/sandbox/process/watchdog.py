@@ -44,7 +44,7 @@ _BLOCK = 512
 _NAMED = frozenset(
     b"MemFree Buffers Cached SwapCached AnonPages Slab KernelStack PageTables SecPageTables Percpu".split()
 )
-_OTHER_LINES = frozenset(b"MemTotal MemAvailable SwapFree Shmem SUnreclaim".split())
+_OTHER_LINES = frozenset(b"MemTotal MemAvailable SwapTotal SwapFree Shmem SUnreclaim".split())
 _SCARCE_BYTES = 256 << 20  # twice what one run made the kernel keep between two looks; on small machines a 32nd
 _MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
 _MOST_IN_MAPPINGS = 65_530 * 256  # mappings of a process, and what the kernel keeps of each; as many locks of a file
@@ -69,6 +69,7 @@ class MachineMemory:
         kernel: Bytes the kernel cannot give back or has no name for, as buffers of sockets and lists of mappings.
         available: Bytes that programs can still get.
         is_scarce: Whether that is so little that the kernel is about to end processes.
+        swapped: Bytes that were swapped out.
     """
 
     shared: int = 0
@@ -76,6 +77,7 @@ class MachineMemory:
     kernel: int = 0
     available: int = 0
     is_scarce: bool = False
+    swapped: int = 0
 
     def lowest(self, other: MachineMemory) -> MachineMemory:
         """The lower of both, each number for itself."""
@@ -85,6 +87,7 @@ class MachineMemory:
             min(self.kernel, other.kernel),
             min(self.available, other.available),
             self.is_scarce and other.is_scarce,
+            min(self.swapped, other.swapped),
         )
 
 
@@ -103,16 +106,27 @@ def machine_memory() -> MachineMemory:
     kernel = found.get(b"SUnreclaim", 0) + max(unnamed, 0)
     available = found.get(b"MemAvailable", _EVERYTHING) + found.get(b"SwapFree", 0)
     is_scarce = available < min(_SCARCE_BYTES, found.get(b"MemTotal", 0) // 32)
-    return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel, available, is_scarce)
+    swapped = found.get(b"SwapTotal", 0) - found.get(b"SwapFree", 0)
+    return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel, available, is_scarce, swapped)
 
 
 def page_tables(pids: Iterable[int]) -> int:
     """Bytes in the page tables of these processes."""
+    return _added(pids, b"VmPTE:")
+
+
+def swapped_out(pids: Iterable[int]) -> int:
+    """Bytes of these processes' own memory that were swapped out."""
+    return _added(pids, b"VmSwap:")
+
+
+def _added(pids: Iterable[int], name: bytes) -> int:
+    """The sum of a line in what the system says of each of these processes, in bytes."""
     total = 0
     for pid in pids:
         try:
             with open(f"{PROC}/{pid}/status", "rb") as stream:
-                total += next((int(line.split()[1]) for line in stream if line.startswith(b"VmPTE:")), 0)
+                total += next((int(line.split()[1]) for line in stream if line.startswith(name)), 0)
         except (OSError, ValueError, IndexError):  # it ended
             continue
     return total * 1024
@@ -701,15 +715,15 @@ def _other_memory(
     """Bytes beyond the limit that are not in the processes' own memory (row 79), and where they are."""
     before = run._before or now
     pids = [info.shown for info in members]
-    if now.shared - lowest.shared > limit // 2:
+    if now.shared - lowest.shared > limit // 2 or now.swapped - lowest.swapped > limit // 4:
         used = 0
         with run.dear("memory") as is_due:
             if is_due:
-                used = private_memory(pids) + memory_in_files(pids)
+                used = private_memory(pids) + memory_in_files(pids) + swapped_out(pids)
                 if alone:
                     used = max(used, _hidden_memory(run, limit, now.shared - before.shared, pids))
         if used > limit:
-            return used, "files in memory"
+            return used, "files in memory and swapped memory"
     if now.page_tables - lowest.page_tables > limit // 4:
         used = page_tables(pids) + min(rss, private_memory(pids))
         if used > limit:

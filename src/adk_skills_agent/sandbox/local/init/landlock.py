@@ -107,7 +107,7 @@ def _confine(library: _Library, job: dict, supervisor: int) -> str:  # type: ign
     library.prctl(_PR_SET_PDEATHSIG, _KILL)
     if posix.getppid() != supervisor:
         posix._exit(_NOT_STARTED)
-    library.call("syscall", _LANDLOCK_RESTRICT, rules, 0, step="apply Landlock")
+    library.call("syscall", _LANDLOCK_RESTRICT, rules, job["landlock"][2], step="apply Landlock")
     posix.close(rules)
     library.install_filter(job["filter"])
     return "start"
@@ -123,8 +123,8 @@ def _first_to_end() -> None:
         pass  # the report of the level says what it enforces of memory
 
 
-def _landlock_rules(library: _Library, wanted: "tuple[bytes, list[tuple[bytes, int]]]") -> int:
-    attributes, paths = wanted
+def _landlock_rules(library: _Library, wanted: "tuple[bytes, list[tuple[bytes, int]], int]") -> int:
+    attributes, paths, _ = wanted
     rules = library.call("syscall", _LANDLOCK_CREATE, attributes, len(attributes), 0, step="create Landlock rules")
     for path, access in paths:
         try:

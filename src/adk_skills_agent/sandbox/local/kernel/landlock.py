@@ -19,10 +19,11 @@ EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 MAKE_CHAR, MAKE_BLOCK, REFER, TRUNCATE, IOCTL_DEV = 1 << 6, 1 << 11, 1 << 13, 1 << 14, 1 << 15
 BIND_TCP, CONNECT_TCP = 1 << 0, 1 << 1
 SCOPE_ABSTRACT_UNIX, SCOPE_SIGNAL = 1 << 0, 1 << 1
+LOG_SAME_EXEC_OFF = 1 << 0
 
-ABI_REFER, ABI_TRUNCATE, ABI_TCP, ABI_IOCTL, ABI_SCOPE = 2, 3, 4, 5, 6
+ABI_REFER, ABI_TRUNCATE, ABI_TCP, ABI_IOCTL, ABI_SCOPE, ABI_LOG = 2, 3, 4, 5, 6, 7
 """The first version of Landlock that knows: links and renames between folders (Linux 5.19), ``truncate`` (6.2), TCP
-(6.7), ``ioctl`` of devices (6.10), signals and abstract sockets (6.12)."""
+(6.7), ``ioctl`` of devices (6.10), signals and abstract sockets (6.12), and a log of what it refuses (6.15)."""
 
 _FILE_BITS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _OF_A_FILE = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
@@ -56,11 +57,13 @@ Rule = tuple[bytes, int]
 @dataclass(frozen=True, slots=True)
 class Ruleset:
     """What the init program passes to the kernel: ``struct landlock_ruleset_attr``, and host paths with permitted
-    accesses.
+    accesses. With its flags the kernel does not write into the machine's audit log what it refuses a script, which can
+    ask without end (row 252).
     """
 
     attributes: bytes
     rules: tuple[Rule, ...]
+    flags: int
 
 
 def abi() -> int:
@@ -98,7 +101,7 @@ def ruleset(
     full = handled & ~(MAKE_CHAR | MAKE_BLOCK)
     rules = [*_system_rules(handled), *_readable(read_only, handled)]
     rules += [(os.fsencode(path), full) for path in read_write]
-    return Ruleset(attributes, tuple(rules))
+    return Ruleset(attributes, tuple(rules), LOG_SAME_EXEC_OFF if version >= ABI_LOG else 0)
 
 
 def python_folders(prefixes: Iterable[str]) -> tuple[str, ...]:

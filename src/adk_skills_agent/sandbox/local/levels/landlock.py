@@ -195,7 +195,7 @@ class ConfinedRun(LocalRun):
             "script": script,
             "uid": uid,
             "limits": list(process_limits(policy, processes)),
-            "landlock": (rules.attributes, list(rules.rules)),
+            "landlock": (rules.attributes, list(rules.rules), rules.flags),
             "filter": program,
             "placeholder": SUPERVISOR_PLACEHOLDER,
         }
