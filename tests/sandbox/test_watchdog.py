@@ -109,6 +109,21 @@ def test_two_runs_whose_commands_had_the_same_process_id_are_both_looked_at():
         assert told.breaches == []
 
 
+def test_row_253_a_child_with_a_lower_number_than_its_parent_is_found(monkeypatch):
+    """Numbers start over; who hides behind that has a session and an environment of its own."""
+    parent, child, other = (
+        ProcessInfo(pid, "S", of, pid, pid, 1, 7, 0, 0, pid) for pid, of in ((9, 8), (5, 9), (6, 2))
+    )
+    command = ProcessInfo(8, "S", 2, 8, 8, 1, 6, 0, 0, 8)
+    place = "adk_skills_agent.sandbox.process.watchdog"
+    monkeypatch.setattr(f"{place}.all_processes", lambda: iter((child, other, command, parent)))
+    monkeypatch.setattr(f"{place}._mark_of", lambda _: "")
+    run = Limits(replace(MARKS, pid=8), None, None, (), lambda *_: None, lambda: None)
+    for _ in range(2):
+        found = Watchdog()._members([run])[MARKS.run_id]
+        assert {info.pid for info in found} == {5, 8, 9}
+
+
 def test_it_sleeps_while_nothing_runs_and_wakes_for_the_next_run():
     watchdog = Watchdog()
     for letter in "ab":

@@ -602,22 +602,30 @@ class Watchdog:
         # Not by the ids of sessions: one that has just ended may have passed its id on to the command of another run.
         members: dict[str, list[ProcessInfo]] = {run.marks.run_id: [] for run in runs}
         owners: dict[tuple[int, int], str] = {}
+        there = {info.pid: info for info in all_processes() if info.alive and info.pid != os.getpid()}
         owner_of: dict[int, str] = {}
-        for info in sorted(all_processes(), key=lambda process: process.start):
-            if not info.alive or info.pid == os.getpid():
-                continue
-            # A command that leads no session is bubblewrap.
-            run_id = commands.get(info.session) or commands.get(info.pid) or owner_of.get(info.parent)
-            if run_id is None:
-                key = (info.pid, info.start)
-                run_id = self._owners.get(key)
-                # What has no mark is remembered too: an environment is read once per process.
-                if run_id is None or (run_id and run_id not in members):
-                    run_id = _mark_of(info.shown)
-                owners[key] = run_id
-            if run_id in members:
+        for last in there.values():
+            # From the first of its parents down: a child may have a lower id and have begun in the same tick (row 253).
+            way: dict[int, ProcessInfo] = {}
+            pid = last.pid
+            while pid in there and pid not in owner_of and pid not in way:
+                way[pid] = there[pid]
+                pid = there[pid].parent
+            run_id = owner_of.get(pid, "")
+            for info in reversed(way.values()):
+                # A command that leads no session is bubblewrap.
+                run_id = commands.get(info.session) or commands.get(info.pid) or run_id
+                if not run_id:
+                    key = (info.pid, info.start)
+                    marked = self._owners.get(key)
+                    # What has no mark is remembered too: an environment is read once per process.
+                    if marked is None or (marked and marked not in members):
+                        marked = _mark_of(info.shown)
+                    owners[key] = marked
+                    run_id = marked if marked in members else ""
                 owner_of[info.pid] = run_id
-                members[run_id].append(info)
+                if run_id:
+                    members[run_id].append(info)
         self._owners = owners
         return members
 
