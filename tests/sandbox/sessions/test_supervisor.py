@@ -140,6 +140,22 @@ def test_a_daemon_that_holds_the_output_is_not_waited_for(box: DirectBox) -> Non
     assert time.monotonic() - began < 20
 
 
+def test_row_246_what_is_left_of_a_command_is_ended_also_when_its_first_thread_has(box: DirectBox) -> None:
+    box.hello(batch=True)
+    code = """
+import ctypes, os, sys, threading, time
+if os.fork() == 0:
+    os.setsid()
+    os.closerange(0, 3)
+    threading.Thread(target=time.sleep, args=(60,)).start()
+    ctypes.CDLL(None).syscall(int(sys.argv[1]), 0)
+time.sleep(0.3)
+"""
+    number = {"x86_64": "60", "aarch64": "93"}[os.uname().machine]  # exit() of one thread
+    done = box.run(kind="argv", argv=[sys.executable, "-c", code, number], env=ENVIRONMENT)
+    assert (done["exit"], done["killed"]) == (0, 1)
+
+
 def test_files_are_put_whole_and_only_what_changed_comes_back(box: DirectBox) -> None:
     os.mkfifo(box.folder / "pipe")
     box.hello()

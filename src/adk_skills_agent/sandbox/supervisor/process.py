@@ -316,6 +316,9 @@ def _children(spared: int | None) -> list[int]:
     return found
 
 
+_THREADS = 17  # in /proc/PID/stat, after the name in brackets
+
+
 def _processes() -> Iterator[Tuple[int, str, int]]:
     """Process id, state and parent of every process there is."""
     try:
@@ -325,10 +328,13 @@ def _processes() -> Iterator[Tuple[int, str, int]]:
     for name in names:
         try:
             with open("/proc/" + name + "/stat", "rb") as file:
-                state, parent = file.read().rpartition(b") ")[2].split()[:2]
-        except (OSError, ValueError):
+                fields = file.read().rpartition(b") ")[2].split()
+            # One whose first thread alone has ended looks dead, and is not (row 246).
+            state = "S" if int(fields[_THREADS]) > 1 else fields[0].decode()
+            parent = int(fields[1])
+        except (OSError, ValueError, IndexError):
             continue  # ended meanwhile
-        yield int(name), state.decode(), int(parent)
+        yield int(name), state, parent
 
 
 def _tasks() -> int:
