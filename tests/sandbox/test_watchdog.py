@@ -112,9 +112,9 @@ def test_two_runs_whose_commands_had_the_same_process_id_are_both_looked_at():
 def test_row_253_a_child_with_a_lower_number_than_its_parent_is_found(monkeypatch):
     """Numbers start over; who hides behind that has a session and an environment of its own."""
     parent, child, other = (
-        ProcessInfo(pid, "S", of, pid, pid, 1, 7, 0, 0, pid) for pid, of in ((9, 8), (5, 9), (6, 2))
+        ProcessInfo(pid, "S", of, pid, pid, 1, 7, 0, 0, 0, pid) for pid, of in ((9, 8), (5, 9), (6, 2))
     )
-    command = ProcessInfo(8, "S", 2, 8, 8, 1, 6, 0, 0, 8)
+    command = ProcessInfo(8, "S", 2, 8, 8, 1, 6, 0, 0, 0, 8)
     place = "adk_skills_agent.sandbox.process.watchdog"
     monkeypatch.setattr(f"{place}.all_processes", lambda: iter((child, other, command, parent)))
     monkeypatch.setattr(f"{place}._mark_of", lambda _: "")
@@ -275,7 +275,7 @@ def test_row_251_memory_that_was_swapped_out_counts(monkeypatch, tmp_path):
     (tmp_path / "meminfo").write_text(f"MemTotal: 100 kB\nSwapTotal: {2000 << 10} kB\nSwapFree: {400 << 10} kB\n")
     monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.PROC", str(tmp_path))
     assert machine_memory().swapped == 1600 << 20
-    members = [ProcessInfo(pid, "S", 1, pid, pid, 1, 0, 10 << 8, 0, pid) for pid in range(5, 9)]
+    members = [ProcessInfo(pid, "S", 1, pid, pid, 1, 0, 10 << 8, 0, 0, pid) for pid in range(5, 9)]
     monkeypatch.setattr(Watchdog, "_members", lambda *_: {MARKS.run_id: members})
     ended: list[tuple[Status, str]] = []
     run = Limits(MARKS, 512 << 20, None, (), lambda *told: ended.append(told), lambda: None, bounded=False)
