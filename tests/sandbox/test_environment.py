@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.contract import Network, SandboxPolicy, Secret
 from adk_skills_agent.sandbox.policy import looks_secret
 from adk_skills_agent.sandbox.process import command
 from adk_skills_agent.sandbox.process.command import build_environment, search_path
@@ -24,6 +24,23 @@ def test_nothing_of_the_host_is_there_unless_named():
     assert "MISSING" not in environment
     assert "/evil" not in environment["PATH"]
     assert environment["HOME"] == "/w"
+
+
+@pytest.mark.parametrize(
+    ("network", "granted", "is_own"),
+    [
+        (Network.none(), {}, False),
+        (Network.none(), {"A": "plain"}, False),
+        (Network.none(), {"A": Secret("hunter2-of-skill-b")}, True),
+        (Network.allow("api.example.org"), {}, True),
+        (Network("allow", refused=("*",)), {}, False),  # a proxy that refuses all
+        (Network.host(), {}, False),
+    ],
+)
+def test_rows_111_and_254_a_run_with_grants_finds_no_temporary_files_of_others(network, granted, is_own):
+    """Programs keep caches of code there, which would run with the key, or reach the host, of another skill."""
+    environment = build_environment(SandboxPolicy(network=network), granted, host={}, **PLACES)
+    assert environment["TMPDIR"] == PLACES["home" if is_own else "tmp"]
 
 
 def test_the_call_wins_over_the_policy_and_nothing_wins_over_the_run_id():

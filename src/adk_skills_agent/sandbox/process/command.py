@@ -195,8 +195,8 @@ def build_environment(
         policy: Its ``inherit_env`` and ``env`` come after the base, in this order.
         granted: Variables of this run; they win.
         home: Host path of the run's home folder.
-        tmp: Host path of its folder for temporary files, which may hold those of earlier runs; a run with secrets has
-            them in its home folder, which is new (row 74).
+        tmp: Host path of its folder for temporary files, which may hold those of earlier runs; a run with secrets, or
+            with hosts that were granted by name, has them in its home folder, which is new (rows 111 and 254).
         run_id: See :data:`RUN_ID_VARIABLE`; nothing can override it.
         place: Where a folder of the sandbox is in the run, for ``SKILL_DIR`` and its kin; None where it is.
         host: The host's environment; None takes ``os.environ``. Read only for names in ``inherit_env``.
@@ -207,11 +207,12 @@ def build_environment(
     """
     host = os.environ if host is None else host
     # Programs keep caches of code under names that everybody knows: another skill could have put its own there.
-    has_secrets = any(isinstance(value, Secret) for value in granted.values())
+    is_granted = any(isinstance(value, Secret) for value in granted.values())
+    is_granted = is_granted or (policy.network.mode == "allow" and bool(policy.network.hosts))
     environment = {
         "PATH": search_path(policy.python),
         "HOME": home,
-        "TMPDIR": home if has_secrets else tmp,
+        "TMPDIR": home if is_granted else tmp,
         "LANG": "C.UTF-8",
         "PYTHONUTF8": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
