@@ -16,18 +16,16 @@ import pytest
 
 from adk_skills_agent.platforms import PAGE_BYTES
 from adk_skills_agent.sandbox.contract import Status
-from adk_skills_agent.sandbox.process.tree import ProcessInfo, RunMarks, all_processes
-from adk_skills_agent.sandbox.process.watchdog import (
-    DiskLimit,
-    Limits,
+from adk_skills_agent.sandbox.process.tree import (
     MachineMemory,
-    Watchdog,
-    Watched,
+    ProcessInfo,
+    RunMarks,
+    all_processes,
     holds_sockets,
     machine_memory,
     most_in_kernel,
-    works_here,
 )
+from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watchdog, Watched, works_here
 from adk_skills_agent.sandbox.streaming import ResourceSample
 
 pytestmark = pytest.mark.skipif(not works_here(), reason="needs /proc")
@@ -248,7 +246,7 @@ def test_row_216_what_no_run_can_have_caused_is_the_machines_and_of_several_the_
 
 def test_row_216_a_connection_may_hold_what_it_received(monkeypatch):
     """Seen: 33 MiB in one, of which 4 MiB counted."""
-    place = "adk_skills_agent.sandbox.process.watchdog"
+    place = "adk_skills_agent.sandbox.process.tree"
     monkeypatch.setattr(
         f"{place}.kernel_setting", lambda name, usual: 1 << 25 if name == "net/ipv4/tcp_rmem" else usual
     )
@@ -262,7 +260,7 @@ def test_row_217_free_pages_that_processors_keep_are_nobodys_memory(monkeypatch,
     zone = "Node 0, zone Normal\n  pages free     75\n  pagesets\n    cpu: 0\n{}              high:  90\n"
     counts = "".join(f"              count:    {pages}\n" for pages in (64, 11))
     (tmp_path / "zoneinfo").write_text(zone.format(counts))
-    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.PROC", str(tmp_path))
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.tree.PROC", str(tmp_path))
     assert machine_memory().kernel == (60 + 600 << 10) - 75 * PAGE_BYTES
 
 
@@ -273,7 +271,7 @@ def test_row_251_memory_that_was_swapped_out_counts(monkeypatch, tmp_path):
         (tmp_path / str(pid) / "status").write_text(f"VmRSS:\t {10 << 10} kB\nVmSwap:\t {400 << 10} kB\n")
         (tmp_path / str(pid) / "statm").write_text(f"{410 << 8} {10 << 8} 0 0 0 0 0\n")
     (tmp_path / "meminfo").write_text(f"MemTotal: 100 kB\nSwapTotal: {2000 << 10} kB\nSwapFree: {400 << 10} kB\n")
-    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.PROC", str(tmp_path))
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.tree.PROC", str(tmp_path))
     assert machine_memory().swapped == 1600 << 20
     members = [ProcessInfo(pid, "S", 1, pid, pid, 1, 0, 10 << 8, 0, 0, pid) for pid in range(5, 9)]
     monkeypatch.setattr(Watchdog, "_members", lambda *_: {MARKS.run_id: members})
@@ -292,7 +290,7 @@ def test_row_177_a_process_that_does_not_show_its_open_files_may_hold_anything_u
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
     pid = os.getpid()
-    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.os.listdir", denied)
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.tree.os.listdir", denied)
     assert holds_sockets([pid])
     assert most_in_kernel([pid]) > 1 << 50
     assert most_in_kernel([pid], {pid}) < 1 << 30
@@ -301,7 +299,7 @@ def test_row_177_a_process_that_does_not_show_its_open_files_may_hold_anything_u
 @pytest.fixture
 def time_to_count(monkeypatch):
     """What cannot be counted in time may be anything, and other tests keep this machine busy."""
-    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog._ADDING_SECONDS", 60)
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.tree._ADDING_SECONDS", 60)
 
 
 @pytest.mark.usefixtures("time_to_count")

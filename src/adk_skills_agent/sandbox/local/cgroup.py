@@ -20,8 +20,7 @@ from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.files.removal import is_gone, owner_name
 from adk_skills_agent.sandbox.process.supervise import EndReport
-from adk_skills_agent.sandbox.process.tree import children_of
-from adk_skills_agent.sandbox.process.watchdog import kernel_setting
+from adk_skills_agent.sandbox.process.tree import children_of, kernel_setting
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _ROUNDS = 50

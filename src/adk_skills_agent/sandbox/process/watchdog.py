@@ -11,12 +11,9 @@ import contextlib
 import functools
 import logging
 import os
-import random
-import re
-import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from adk_skills_agent.platforms import PAGE_BYTES, TICKS_PER_SECOND
@@ -24,293 +21,34 @@ from adk_skills_agent.sandbox import threads as workers
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.files.collect import disk_usage
 from adk_skills_agent.sandbox.process.command import RUN_ID_VARIABLE
-from adk_skills_agent.sandbox.process.tree import PROC, ProcessInfo, RunMarks, all_processes, is_ending
+from adk_skills_agent.sandbox.process.tree import (
+    EVERYTHING,
+    LOOK_SECONDS,
+    PROC,
+    MachineMemory,
+    ProcessInfo,
+    RunMarks,
+    all_processes,
+    deleted_files,
+    kernel_setting,
+    machine_memory,
+    may_hide_files,
+    may_hide_memory,
+    memory_in_files,
+    most_in_kernel,
+    page_tables,
+    private_memory,
+    swapped_out,
+    used_together,
+)
 from adk_skills_agent.sandbox.streaming import ResourceSample
 from adk_skills_agent.sandbox.threads import OnePerProcess
-
-# What a run holds and no walk and no process shows: files in memory without a name (memfd), which a script can fill
-# without mapping them (row 7), and files it deleted and still has open (row 11).
 
 HIDDEN_MEMORY = (
     "memory: shared memory that no process has mapped or open is counted only while the agent has no other run, and "
     "only far above the limit, and so are buffers of sockets; a control group counts all of it."
 )
 """What a watchdog cannot do about memory; for the reports of runs without a control group."""
-
-_BLOCK = 512
-
-
-# What takes the machine's memory and says so.
-_NAMED = frozenset(
-    b"MemFree Buffers Cached SwapCached AnonPages Slab KernelStack PageTables SecPageTables Percpu".split()
-)
-_OTHER_LINES = frozenset(b"MemTotal MemAvailable SwapTotal SwapFree Shmem SUnreclaim".split())
-_SCARCE_BYTES = 256 << 20  # twice what one run made the kernel keep between two looks; on small machines a 32nd
-_MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
-_MOST_IN_MAPPINGS = 65_530 * 256  # mappings of a process, and what the kernel keeps of each; as many locks of a file
-_KEPT_PAGES = re.compile(rb"^ +count: +([0-9]+)$", re.MULTILINE)
-_ON_THE_WAY = re.compile(rb"^scm_fds:\s+[1-9]", re.MULTILINE)
-_ZONES_BYTES = 1 << 22  # a hundred for each processor and zone
-_LOCK_BYTES = 256  # also of a file that an epoll instance watches
-_CHANGE_BYTES = 320  # one that an inotify instance was told of
-_MOST_OF_A_BYTE = 85  # seventeen pages for what is counted as 800 bytes
-_EVERYTHING = 1 << 62
-_NEEDED_BYTES_A_SECOND = 16 << 10  # a gigabyte a day: what the kernel of a machine comes to need besides all runs
-_HIDDEN = "hidden"
-
-
-@dataclass(frozen=True, slots=True)
-class MachineMemory:
-    """Memory of the whole machine that no process has as its own: cheap to read, and a reason to look closer.
-
-    Attributes:
-        shared: Bytes in files in memory and shared mappings.
-        page_tables: Bytes in page tables.
-        kernel: Bytes the kernel cannot give back or has no name for, as buffers of sockets and lists of mappings.
-        available: Bytes that programs can still get.
-        is_scarce: Whether that is so little that the kernel is about to end processes.
-        swapped: Bytes that were swapped out.
-    """
-
-    shared: int = 0
-    page_tables: int = 0
-    kernel: int = 0
-    available: int = 0
-    is_scarce: bool = False
-    swapped: int = 0
-
-    def lowest(self, other: MachineMemory) -> MachineMemory:
-        """The lower of both, each number for itself."""
-        return MachineMemory(
-            min(self.shared, other.shared),
-            min(self.page_tables, other.page_tables),
-            min(self.kernel, other.kernel),
-            min(self.available, other.available),
-            self.is_scarce and other.is_scarce,
-            min(self.swapped, other.swapped),
-        )
-
-
-def machine_memory() -> MachineMemory:
-    """What it is now; zeros where the system does not say."""
-    found: dict[bytes, int] = {}
-    with contextlib.suppress(OSError, ValueError, IndexError), open(f"{PROC}/meminfo", "rb") as stream:
-        for line in stream:
-            name, _, rest = line.partition(b":")
-            if name in _NAMED or name in _OTHER_LINES:
-                found[name] = int(rest.split()[0]) * 1024
-    # The data of large messages is in pages that no line counts. Nor does one count the free pages that each processor
-    # keeps: gigabytes, up to an eighth of the memory, which come and go with what anybody lets go of (row 217).
-    kept = sum(map(int, _KEPT_PAGES.findall(_text(f"{PROC}/zoneinfo", _ZONES_BYTES)))) * PAGE_BYTES
-    unnamed = found.get(b"MemTotal", 0) - sum(found.get(name, 0) for name in _NAMED) - kept
-    kernel = found.get(b"SUnreclaim", 0) + max(unnamed, 0)
-    available = found.get(b"MemAvailable", _EVERYTHING) + found.get(b"SwapFree", 0)
-    is_scarce = available < min(_SCARCE_BYTES, found.get(b"MemTotal", 0) // 32)
-    swapped = found.get(b"SwapTotal", 0) - found.get(b"SwapFree", 0)
-    return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel, available, is_scarce, swapped)
-
-
-def page_tables(pids: Iterable[int]) -> int:
-    """Bytes in the page tables of these processes."""
-    return _added(pids, b"VmPTE:")
-
-
-def swapped_out(pids: Iterable[int]) -> int:
-    """Bytes of these processes' own memory that were swapped out."""
-    return _added(pids, b"VmSwap:")
-
-
-def _added(pids: Iterable[int], name: bytes) -> int:
-    """The sum of a line in what the system says of each of these processes, in bytes."""
-    total = 0
-    for pid in pids:
-        try:
-            with open(f"{PROC}/{pid}/status", "rb") as stream:
-                total += next((int(line.split()[1]) for line in stream if line.startswith(name)), 0)
-        except (OSError, ValueError, IndexError):  # it ended
-            continue
-    return total * 1024
-
-
-def holds_sockets(pids: Iterable[int]) -> bool:
-    """Whether one of these processes has a socket open, whose buffers nothing shows, or does not show what it has."""
-    return any(where.startswith(("socket:", _HIDDEN)) for pid in pids for _, where in _open_files(pid))
-
-
-def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages: bool = False) -> int:
-    """Bytes that the kernel may hold for these processes at most: buffers of their sockets, lists of their mappings, of
-    their locks of files, and of what they watch. Of mappings and locks nothing is charged to a control group, nor of
-    connections that nobody has accepted (row 136). It may be anything for a process that does not show its open files
-    to the agent (row 177), unless it is one of the ``guarded``, which are ours. Without a control group (``pages``) the
-    buffers of sockets may hold whole pages of which they count one byte (``splice``, row 175).
-    """
-    held = _MOST_OF_A_BYTE if pages else 1
-    pids = list(pids)
-    until = time.monotonic() + _ADDING_SECONDS
-    sockets: set[str] = set()
-    # Since Linux 6.16 a connection may receive 32 MiB that nobody takes.
-    most_in_socket = max(kernel_setting(f"net/ipv4/tcp_{way}mem", 4 << 20) for way in "rw")
-    found = _sockets_in_namespace(pids) * most_in_socket * held
-    for pid in pids:
-        for path, where in _open_files(pid):
-            if where == _HIDDEN:
-                if pid not in guarded:
-                    return _EVERYTHING
-            elif where.startswith("socket:"):
-                sockets.add(where)
-            elif where.startswith("anon_inode:inotify"):
-                found += kernel_setting("fs/inotify/max_queued_events", 16_384) * _CHANGE_BYTES
-            elif where.startswith(("/", "anon_inode:[eventpoll]")):
-                listed = _text(path.replace("/fd/", "/fdinfo/"))
-                entries = listed.count(b"lock:") + listed.count(b"tfd:")
-                found += _MOST_IN_MAPPINGS if len(listed) == _MAPS_BYTES else entries * _LOCK_BYTES
-        if len(_text(f"{PROC}/{pid}/maps")) == _MAPS_BYTES:
-            found += _MOST_IN_MAPPINGS
-        if time.monotonic() > until:
-            return _EVERYTHING
-    return found + len(sockets) * 2 * kernel_setting("net/core/wmem_max", 212_992) * held
-
-
-def _text(path: str, most_bytes: int = _MAPS_BYTES) -> bytes:
-    """The beginning of a file of ``/proc``; empty when its process has ended."""
-    with contextlib.suppress(OSError), open(path, "rb") as stream:
-        return stream.read(most_bytes)
-    return b""
-
-
-def _sockets_in_namespace(pids: Iterable[int]) -> int:
-    """Sockets in a network namespace of a run's own, with those that no process has accepted or that are closing."""
-    for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            if os.readlink(f"{PROC}/{pid}/ns/net") != os.readlink(f"{PROC}/self/ns/net"):  # noqa: PTH115
-                return int(_text(f"{PROC}/{pid}/net/sockstat").split()[2])
-    return 0
-
-
-def tcp_sockets(pid: int) -> int:
-    """TCP sockets in the network namespace of a process, with those that nobody has accepted or that are closing."""
-    found = 0
-    for name in ("sockstat", "sockstat6"):
-        for line in _text(f"{PROC}/{pid}/net/{name}").splitlines():
-            if line.startswith((b"TCP: inuse ", b"TCP6: inuse ")):
-                found += int(line.split()[2])
-    return found
-
-
-@functools.lru_cache(maxsize=8)
-def kernel_setting(name: str, usual: int) -> int:
-    """A number among the kernel's settings, by its place below ``/proc/sys``; the last one of several.
-
-    ``usual`` where the system does not say.
-    """
-    try:
-        return int(_text(f"{PROC}/sys/{name}").split()[-1])
-    except (ValueError, IndexError):
-        return usual
-
-
-def memory_in_files(pids: Iterable[int]) -> int:
-    """Bytes in nameless files these processes hold open, each file once."""
-    return _bytes_open(pids, lambda where: where.startswith("/memfd:"))
-
-
-def deleted_files(pids: Iterable[int], folder: str) -> int:
-    """Bytes in files without a name any more that were below a host folder and that these processes hold open."""
-    return _bytes_open(pids, lambda where: where.startswith(f"{folder}/") and where.endswith(" (deleted)"))
-
-
-def may_hide_memory(pids: Iterable[int]) -> bool:
-    """Whether these processes have what can hold shared memory that nothing shows.
-
-    Sockets carry descriptors on their way from one process to another, and the pages of a shared mapping stay when the
-    process gives them back.
-    """
-    pids = list(pids)
-    if holds_sockets(pids):
-        return True
-    until = time.monotonic() + _ADDING_SECONDS
-    for pid in pids:
-        if time.monotonic() > until:
-            return True  # so many mappings that it takes long to look at them
-        try:
-            with open(f"{PROC}/{pid}/maps", "rb") as stream:
-                if any(b"s" in line.split(None, 2)[1] and b" (deleted)" in line for line in stream):
-                    return True
-        except (OSError, IndexError):  # it ended
-            continue
-    return False
-
-
-def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = ()) -> bool:
-    """Whether these processes can have deleted files below a host folder that no open descriptor shows: mapped ones,
-    those on their way through a socket, and those of a process that shows nothing, unless it is ``guarded``.
-    """
-    mapped, until = f" {folder}/".encode(), time.monotonic() + _LOOK_SECONDS
-    for pid in sorted(pids, key=lambda _: random.random()):  # noqa: S311  # whom time is left for is nobody's choice
-        with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
-            if any(mapped in line and line.endswith(b" (deleted)\n") for line in stream):
-                return True
-        for path, where in _open_files(pid):
-            if where == _HIDDEN:
-                if pid not in guarded:
-                    return True
-            elif where.startswith("socket:") and _ON_THE_WAY.search(_text(path.replace("/fd/", "/fdinfo/"))):
-                return True
-        if time.monotonic() > until:
-            break  # so many mappings or open files that the next looks see the others
-    return False
-
-
-def _bytes_open(pids: Iterable[int], counts: Callable[[str], bool]) -> int:
-    """Bytes of those nameless files these processes hold open, each file once."""
-    sizes: dict[tuple[int, int], int] = {}
-    for pid in pids:
-        for path, where in _open_files(pid):
-            if not counts(where):
-                continue
-            try:
-                info = os.stat(path)  # noqa: PTH116
-            except OSError:  # closed in the meantime
-                continue
-            if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
-                sizes[info.st_dev, info.st_ino] = info.st_blocks * _BLOCK
-    return sum(sizes.values())
-
-
-def _open_files(pid: int) -> Iterator[tuple[str, str]]:
-    """The path of each open descriptor below ``/proc``, and where it leads. That is :data:`_HIDDEN` for a live process
-    which an agent without privileges may not look into (PR_SET_DUMPABLE, a program without the right to be read).
-    """
-    try:
-        names = os.listdir(f"{PROC}/{pid}/fd")  # noqa: PTH208
-    except PermissionError:
-        if not is_ending(pid):
-            yield f"{PROC}/{pid}/fd", _HIDDEN
-        return
-    except OSError:  # it ended
-        return
-    for name in names:
-        path = f"{PROC}/{pid}/fd/{name}"
-        try:
-            where = os.readlink(path)  # noqa: PTH115
-        except OSError:  # closed in the meantime
-            continue
-        yield path, where
-
-
-def private_memory(pids: Iterable[int]) -> int:
-    """Resident bytes of these processes that are in no file and not shared."""
-    pages = 0
-    for pid in pids:
-        try:
-            with open(f"{PROC}/{pid}/statm", "rb") as stream:
-                fields = stream.read().split()
-        except OSError:
-            continue
-        if len(fields) > 2:
-            pages += int(fields[1]) - int(fields[2])
-    return pages * PAGE_BYTES
-
 
 INTERVAL_SECONDS = 0.1
 LATE_SECONDS = 1.0
@@ -321,8 +59,7 @@ PIDS_FACTOR = 4
 refused another one elsewhere, so stopping it is kept for what can only be a fork bomb."""
 _DISK_INTERVAL_SECONDS = 0.25
 _SHARE = 10  # of the time, at most one in so many is spent looking
-_LOOK_SECONDS = 0.2
-_ADDING_SECONDS = 0.03
+_NEEDED_BYTES_A_SECOND = 16 << 10  # a gigabyte a day: what the kernel of a machine comes to need besides all runs
 _MANY_ENTRIES = 200_000
 _ROUNDED_UP = 4096  # bytes that a small file takes on the disk
 _LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
@@ -361,7 +98,7 @@ class DiskLimit:
     def excess_at_end(self) -> str | None:
         """The same for a run that is over; raises OSError. What rounding up to blocks adds is no excess."""
         ceiling = _MANY_ENTRIES if self.most_entries is None else self.most_entries + 1
-        used, entries = self.usage(ceiling, _LOOK_SECONDS)
+        used, entries = self.usage(ceiling, LOOK_SECONDS)
         return self.excess(used - entries * _ROUNDED_UP, entries)
 
 
@@ -431,7 +168,7 @@ class Limits:
         On a small machine half of what all TCP may have is less, and without the other half the agent could not speak.
         """
         assert self.memory_bytes is not None  # noqa: S101  # asked only where there is one
-        return min(self.memory_bytes * 3 // 2, kernel_setting("net/ipv4/tcp_mem", _EVERYTHING) // 2 * PAGE_BYTES)
+        return min(self.memory_bytes * 3 // 2, kernel_setting("net/ipv4/tcp_mem", EVERYTHING) // 2 * PAGE_BYTES)
 
     def __post_init__(self) -> None:
         # Where the kernel bounds the memory of a run as a whole, the first look will do, and short runs pay nothing.
@@ -532,7 +269,7 @@ class Watchdog:
                     cause = self._cause(runs, members, now)
                     first_to_go = _first_to_go(runs, members, now)
                 own = members[run.marks.run_id]
-                run._spare, run._of, run._dear_seconds = dear < _LOOK_SECONDS, len(runs), 0.0
+                run._spare, run._of, run._dear_seconds = dear < LOOK_SECONDS, len(runs), 0.0
                 problem = run.beyond()
                 problem = problem or _processes_problem(
                     run, own, now, self._lowest or now, alone=run.waits or len(runs) == 1
@@ -688,7 +425,7 @@ def _processes_problem(
     run.peak_rss = max(run.peak_rss, rss)
     if run.memory_bytes is not None and not run.bounded:
         # Resident memory counts what processes share once for each of them; the exact sum is dearer to get.
-        if rss > run.memory_bytes and (used := _used_together(members)) > run.memory_bytes:
+        if rss > run.memory_bytes and (used := used_together(members)) > run.memory_bytes:
             return (
                 Status.OUT_OF_MEMORY,
                 f"Stopped: its {len(members)} processes used {used >> 20} MiB of memory together; memory_bytes is "
@@ -748,7 +485,7 @@ def _hidden_memory(run: Limits, limit: int, grown: int, pids: list[int]) -> int:
         return 0
     for place in run.disk:  # it may be in memory, and has a limit of its own
         with contextlib.suppress(OSError):
-            grown -= place.usage(_MANY_ENTRIES, _LOOK_SECONDS)[0]
+            grown -= place.usage(_MANY_ENTRIES, LOOK_SECONDS)[0]
     return grown if grown > limit * 3 // 2 else 0
 
 
@@ -767,7 +504,7 @@ def _excess_on_disk(run: Limits, members: list[ProcessInfo]) -> str | None:
             continue
         ceiling = _MANY_ENTRIES if most_entries is None else most_entries + 1
         try:
-            used, entries = limit.usage(ceiling, _LOOK_SECONDS)
+            used, entries = limit.usage(ceiling, LOOK_SECONDS)
             if limit.folder is not None and most_bytes is not None:
                 hidden = _hidden_on_disk(run, limit.folder, most_bytes, pids)
                 used = max(used + deleted_files(pids, limit.folder), hidden)
@@ -793,32 +530,6 @@ def _hidden_on_disk(run: Limits, folder: str, most_bytes: int, pids: list[int]) 
 def _free(folder: str) -> int:
     told = os.statvfs(folder)
     return told.f_bfree * told.f_frsize
-
-
-def _used_together(members: list[ProcessInfo]) -> int:
-    """Bytes these processes use together. A process of very many mappings takes the kernel long to add up (row 84):
-    after :data:`_ADDING_SECONDS` the rest counts with what it shares with nobody.
-    """
-    until = time.monotonic() + _ADDING_SECONDS
-    used = 0
-    for number, info in enumerate(sorted(members, key=lambda process: process.rss_pages, reverse=True)):
-        if number and time.monotonic() > until:
-            used += private_memory([info.shown])
-        else:
-            used += _proportional(info)
-    return used
-
-
-def _proportional(info: ProcessInfo) -> int:
-    """Memory of a process with shared pages divided among those that share them, in bytes."""
-    try:
-        with open(f"{PROC}/{info.shown}/smaps_rollup", "rb") as stream:
-            for line in stream:
-                if line.startswith(b"Pss:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:  # it ended, or the system does not say
-        return info.rss_pages * PAGE_BYTES if os.path.exists(f"{PROC}/{info.pid}/stat") else 0  # noqa: PTH110
-    return info.rss_pages * PAGE_BYTES
 
 
 def _mark_of(pid: int) -> str:

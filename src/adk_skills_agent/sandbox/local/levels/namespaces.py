@@ -68,8 +68,8 @@ from adk_skills_agent.sandbox.process.command import (
     spelling,
 )
 from adk_skills_agent.sandbox.process.supervise import EndReport, drain, is_readable, reap_late, take_status
-from adk_skills_agent.sandbox.process.tree import RunMarks, alive_below, cpu_seconds
-from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY, DiskLimit, tcp_sockets
+from adk_skills_agent.sandbox.process.tree import RunMarks, alive_below, cpu_seconds, tcp_sockets
+from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY, DiskLimit
 from adk_skills_agent.sandbox.secrets import FrozenMapping
 
 if TYPE_CHECKING:

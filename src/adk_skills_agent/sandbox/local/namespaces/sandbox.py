@@ -38,8 +38,8 @@ from adk_skills_agent.sandbox.local.kernel.landlock import python_folders
 from adk_skills_agent.sandbox.process import seccomp
 from adk_skills_agent.sandbox.process.command import NOBODY
 from adk_skills_agent.sandbox.process.supervise import Child, is_readable, reap_late
-from adk_skills_agent.sandbox.process.tree import RunMarks, children_of, is_ending
-from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watched, machine_memory, watchdog
+from adk_skills_agent.sandbox.process.tree import RunMarks, children_of, is_ending, machine_memory
+from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watched, watchdog
 from adk_skills_agent.sandbox.streaming import ResourceSample
 
 USER_NAME = "sandbox"

@@ -57,7 +57,7 @@ from adk_skills_agent.sandbox.process.supervise import (
     spawner,
 )
 from adk_skills_agent.sandbox.process.system_calls import NUMBERS
-from adk_skills_agent.sandbox.process.watchdog import memory_in_files
+from adk_skills_agent.sandbox.process.tree import memory_in_files
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _PROGRAMS = ("program.py", "../namespaces/zygote_root.py", "../namespaces/zygote_program.py")
