@@ -16,19 +16,22 @@ import subprocess
 import tarfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from repositories import Run, skill_text
 
 import preloaded
+from adk_skills_agent.cli.serve import serve_command
 from adk_skills_agent.cli.sources import open_registry
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.sources import fetch
 from adk_skills_agent.sources.fetch import fetch_skills
-from adk_skills_agent.sources.mcp import client
+from adk_skills_agent.sources.mcp import client, server
 from adk_skills_agent.sources.mcp.client import McpSkills
 from adk_skills_agent.sources.mcp.server import ServedCatalog
 from adk_skills_agent.sources.origin import read_origin
@@ -106,6 +109,94 @@ def test_over_http_each_token_sees_its_part_and_no_token_nothing(
             monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", wrong)
             with pytest.raises(SourceError, match="cannot be asked"):
                 McpSkills(url).folders()
+
+
+async def test_clients_that_read_no_answer_do_not_fill_the_memory_with_them(served: Path):
+    """Row 262: only so many requests are answered at a time, and each token has a share of them."""
+    greedy, other = "first-token-0123456789", "second-token-0123456789"
+    catalog = open_registry((served,), trust_project=False).view((), ())
+    gate = server.TokenGate({greedy: catalog, other: catalog})
+    life: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue()
+    ready, answering = asyncio.Event(), 0
+
+    async def alive(_message: MutableMapping[str, Any]) -> None:
+        ready.set()
+
+    async def post(token: str) -> None:
+        body: list[MutableMapping[str, Any]] = [{"type": "http.request", "body": INITIALIZE}]
+
+        async def receive() -> MutableMapping[str, Any]:
+            return body.pop() if body else await asyncio.Event().wait() or {}
+
+        async def send(_message: MutableMapping[str, Any]) -> None:
+            nonlocal answering
+            answering += 1
+            await asyncio.Event().wait()
+
+        headers = {"host": "x", "authorization": f"Bearer {token}", "content-type": "application/json", **ACCEPTS}
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        scope = {"type": "http", "method": "POST", "path": "/mcp", "raw_path": b"/mcp", "query_string": b""}
+        await gate({**scope, "headers": raw, "asgi": {"version": "3.0"}, "http_version": "1.1"}, receive, send)
+
+    async def answered(least: int) -> int:
+        async with asyncio.timeout(10):
+            while answering < least:
+                await asyncio.sleep(0.01)
+        for _ in range(50):  # nothing more comes
+            await asyncio.sleep(0.01)
+        return answering
+
+    life.put_nowait({})
+    living = asyncio.create_task(gate({"type": "lifespan"}, life.get, alive))
+    await ready.wait()
+    posts = [asyncio.create_task(post(greedy)) for _ in range(3 * server.MOST_REQUESTS)]
+    try:
+        share = await answered(1)
+        assert share < server.MOST_REQUESTS
+        posts.append(asyncio.create_task(post(other)))
+        assert await answered(share + 1) == share + 1
+    finally:
+        for task in posts:
+            task.cancel()
+        await asyncio.gather(*posts, return_exceptions=True)
+        life.put_nowait({})
+        await living
+
+
+ACCEPTS = {"accept": "application/json, text/event-stream"}
+INITIALIZE = json.dumps(
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "greedy", "version": "1"},
+        },
+    }
+).encode()
+
+
+def test_the_server_bounds_the_headers_of_a_request_whatever_is_installed(
+    served: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Row 263: httptools, which uvicorn takes where it is there, keeps headers without end."""
+    import uvicorn
+
+    configs: list[uvicorn.Config] = []
+
+    class NotServed(uvicorn.Server):
+        def run(self, sockets: list[socket.socket] | None = None) -> None:
+            configs.append(self.config)
+            for one in sockets or ():
+                one.close()
+
+    monkeypatch.setattr(uvicorn, "Server", NotServed)
+    monkeypatch.setenv("ADK_SKILLS_SERVE_TOKEN", "first-token-0123456789")
+    done = CliRunner().invoke(serve_command, ["--dir", str(served), "--http", "127.0.0.1:0"])
+    assert done.exit_code == 0, done.output
+    assert [config.http for config in configs] == ["h11"]
 
 
 def test_a_file_of_tokens_that_others_can_read_is_refused(served: Path, tmp_path: Path, run: Run):

@@ -156,7 +156,8 @@ def _serve_http(place: str, clients: dict[str, CatalogReader], version: str) -> 
         raise ConfigError(f"Nothing can be served at {place}: {error.strerror}. Choose another --http.") from error
     if host not in {"127.0.0.1", "::1", "localhost"}:
         print("HTTP is not encrypted here: put a proxy with TLS in front of it.", file=sys.stderr)
-    server = uvicorn.Server(uvicorn.Config(gate, log_level="warning", lifespan="on"))
+    # Not httptools, which uvicorn prefers where it is installed: that has no limit for the headers of a request.
+    server = uvicorn.Server(uvicorn.Config(gate, http="h11", log_level="warning", lifespan="on"))
     at = f"{place.rpartition(':')[0]}:{listening.getsockname()[1]}"
     print(f"Serving at http://{at}/mcp", file=sys.stderr, flush=True)
     server.run(sockets=[listening])

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 from adk_skills_agent.errors import ConfigError, SkillsError
 from adk_skills_agent.installation import install_hint
+from adk_skills_agent.sandbox import Semaphore
 from adk_skills_agent.sources.tree import SkillTree, read_tree
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ MAX_BYTES = 16 << 20
 """Of one skill, as the extension has it; larger ones are not offered."""
 PAGE = 50
 TTL_MS = 60_000
+MOST_REQUESTS = 16
+"""That are answered at a time: an answer has up to 16 MiB, several times, until its client has read it (row 262)."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -217,6 +220,7 @@ class TokenGate:
             (token.encode(), skills_server(catalog, version).streamable_http_app(streamable_http_path=path, host=""))
             for token, catalog in catalogs.items()
         ]
+        self._places = Semaphore(MOST_REQUESTS, fair=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI has it."""
@@ -227,7 +231,11 @@ class TokenGate:
         if scope["type"] != "http" or app is None:
             await _refuse(send)
             return
-        await app(scope, receive, send)
+        if scope["method"] != "POST":  # a client that listens, and is told nothing
+            await app(scope, receive, send)
+            return
+        async with self._places.turn((str(id(app)),)):
+            await app(scope, receive, send)
 
     def _app_for(self, headers: Iterable[tuple[bytes, bytes]]) -> Any:
         given = next((value for name, value in headers if name.lower() == b"authorization"), b"")
