@@ -140,6 +140,32 @@ async def test_a_picture_and_a_pdf_reach_the_model_as_they_are(
     assert not any(part.inline_data for event in answered.events if event.content for part in event.content.parts or [])
 
 
+async def test_binary_files_of_one_answer_take_no_more_than_a_request_has_room_for(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 261: one answer of a model reads a picture a thousand times, or a thousand pictures."""
+    from adk_skills_agent.adk.tools import load_skill_resource
+
+    monkeypatch.setattr(load_skill_resource, "MAX_INLINE_BYTES", 2 * len(PNG) + 1)
+    root = make_skill("papers", files={f"assets/{number}.png": PNG for number in range(4)}).parent
+    paths = [f"assets/{number}.png" for number in (0, 0, 0, 1, 2, 3)]
+    made = [
+        {"name": "load_skill_resource", "args": {"skill_name": "papers", "file_path": path, "limit": number + 1}}
+        for number, path in enumerate(paths)
+    ]
+    server = rehearse(f"turns:\n  - call: {json.dumps(made)}\n  - text: done\n")
+    await ask(agent_with(server, SkillToolset.from_dirs([root])), "go")
+    contents = server.requests[1].contents
+    shown = [part for content in contents for part in content["parts"] if "inlineData" in part]
+    texts = [part["text"] for content in contents for part in content["parts"] if "text" in part]
+    assert len(shown) == 2
+    assert texts.count("The content of binary file 'assets/0.png' is:") == 1
+    assert [text for text in texts if "is not here" in text] == [
+        f"The binary file 'assets/{number}.png' is not here: it has no room beside the others. Read it alone."
+        for number in (2, 3)
+    ]
+
+
 @pytest.mark.behaviour(
     "better", "A binary file that no model knows", google="sent as `application/octet-stream`", ours="an artifact"
 )

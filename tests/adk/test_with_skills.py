@@ -8,6 +8,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -550,23 +551,69 @@ async def test_wrong_artifact_names_are_answered_and_end_nothing(
         agent_for(server), "hi", artifacts={"a": b"1", "user:a": b"2", "d": b"3", "d/e": b"4", "d2": b"5", "d3": b"6"}
     )
     service = answered.runner.artifact_service
-    session = answered.session_id
+    session_id = answered.session_id
 
     class Context:  # what load_inputs uses of a tool context, over the real service
+        session = type("S", (), {"app_name": "tests", "user_id": "user", "id": session_id})
+
         @staticmethod
         def get_invocation_context() -> Any:
             return type("C", (), {"artifact_service": service})
 
         @staticmethod
         async def load_artifact(name: str) -> Any:
-            return await service.load_artifact(app_name="tests", user_id="user", session_id=session, filename=name)
+            return await service.load_artifact(app_name="tests", user_id="user", session_id=session_id, filename=name)
 
         @staticmethod
         async def list_artifacts() -> list[str]:
-            return await service.list_artifact_keys(app_name="tests", user_id="user", session_id=session)
+            return await service.list_artifact_keys(app_name="tests", user_id="user", session_id=session_id)
 
     with pytest.raises(InvalidArguments, match=re.escape(says)):
-        await load_inputs(Context(), files, 3)  # type: ignore[arg-type]
+        await load_inputs(Context(), files, 3, lambda _size: None)  # type: ignore[arg-type]
+
+
+async def test_many_calls_with_artifacts_have_no_more_memory_than_one_may(
+    skills: Path, rehearse: Any, ask: Any, policy: SandboxPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 260: one answer of a model calls a script again and again, each time with all artifacts of the session."""
+    from adk_skills_agent.adk.running import call
+
+    monkeypatch.setattr(call, "MAX_HELD_BYTES", 1 << 20)
+    wants = {"skill": "reporter", "script": "cat.py", "files": ["large"]}
+    made = [{"name": "run_script", "args": {**wants, "args": [str(number)]}} for number in range(6)]
+    server = rehearse(f"turns:\n  - call: {json.dumps(made)}\n  - call: {json.dumps(made[0])}\n  - text: done\n")
+    small = replace(policy, workspace_bytes=1 << 20)
+    answered = await ask(
+        with_skills(agent_for(server), [skills], policy=small), "go", artifacts={"large": b"x" * (400 << 10)}
+    )
+    *together, alone = [result for _, result in answered.results]
+    refused = [result for result in together if "Other calls with artifacts run or wait" in result.get("error", "")]
+    assert len(refused) >= 4
+    assert len(refused) < len(together)
+    assert "Other calls" not in str(alone)
+
+
+async def test_the_memory_that_artifacts_of_one_user_take_leaves_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Row 260."""
+    from adk_skills_agent.adk.running import call
+    from adk_skills_agent.errors import TooManyRuns
+
+    monkeypatch.setattr(call, "MAX_HELD_BYTES", 100)
+    held = call.HeldInputs()
+    async with held.of_call("a", 25) as one, held.of_call("a", 25) as two, held.of_call("a", 25) as three:
+        for take in (one, two, three):
+            take(25)
+        async with held.of_call("a", 25) as fourth, held.of_call("b", 25) as other:
+            with pytest.raises(TooManyRuns, match="75 bytes are in memory"):
+                fourth(1)
+            other(25)
+    async with held.of_call("b", 4_000) as large, held.of_call("a", 25) as small:
+        large(4_000)  # nobody else has any
+        with pytest.raises(TooManyRuns):
+            small(25)
+    assert not held._held
 
 
 async def test_an_artifact_service_that_fails_loses_no_result(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from google.genai import types
 
-from adk_skills_agent.errors import CHANGED, InvalidArguments, SkillChanged
-from adk_skills_agent.sandbox import InputFile
-from adk_skills_agent.scripts.plan import check_text
+from adk_skills_agent.errors import CHANGED, InvalidArguments, SkillChanged, TooManyRuns
+from adk_skills_agent.sandbox import InputFile, Semaphore
+from adk_skills_agent.scripts.plan import check_text, share_of
 
 if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
@@ -93,6 +95,10 @@ MAX_INPUTS = 1_000
 """Artifacts that one call may name."""
 MAX_INPUT_BYTES = 1 << 30
 """Of them together, where the policy does not bound the workspace."""
+MAX_HELD_BYTES = 1 << 30
+"""Of all calls that run or wait, unless one call alone may have more: a model makes any number of calls at once."""
+_LOADING = Semaphore(8, fair=True)
+"""Artifacts that are loaded at a time: the size of one is known when it is there."""
 _MAX_NAME_BYTES = 255  # of one part of a path, on every usual file system
 _MAX_NAME_CHARS = 1_024
 
@@ -108,12 +114,56 @@ class SavedOutputs:
     notes: tuple[str, ...] = ()  # a sentence for each thing that could not be saved
 
 
-async def load_inputs(tool_context: ToolContext, names: object, most_bytes: int | None = None) -> tuple[InputFile, ...]:
+class HeldInputs:
+    """The bytes of artifacts that calls have in the memory of this process, of each user."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: Counter[str] = Counter()
+
+    @contextlib.asynccontextmanager
+    async def of_call(self, user: str, most: int) -> AsyncIterator[Callable[[int], None]]:
+        """What counts the bytes of one call, as they come, to its end; ``most`` is what a call may have.
+
+        It raises ``TooManyRuns`` when there is no room beside other calls: as with runs, who has some gets more only
+        while enough is left for others (rows 81 and 260).
+        """
+        mine = 0
+
+        def take(size: int) -> None:
+            nonlocal mine
+            with self._lock:
+                own, others = self._held[user] - mine, self._held.total() - mine
+                left = max(MAX_HELD_BYTES, most) - others - mine - size
+                if others and (left < 0 or own > 3 * left):
+                    raise TooManyRuns(
+                        f"Other calls with artifacts run or wait: {others:,} bytes are in memory. Wait until some of "
+                        "them have ended, then try again."
+                    )
+                mine += size
+                self._held[user] += size
+
+        try:
+            yield take
+        finally:
+            with self._lock:
+                self._held[user] -= mine
+                if not self._held[user]:
+                    del self._held[user]
+
+
+HELD_INPUTS = HeldInputs()
+"""Those of this process."""
+
+
+async def load_inputs(
+    tool_context: ToolContext, names: object, most: int, take: Callable[[int], None]
+) -> tuple[InputFile, ...]:
     """The artifacts a call asks for, as files for the workspace.
 
-    ``most_bytes`` is for all of them together; None takes ``MAX_INPUT_BYTES``. Raises ``InvalidArguments`` when
-    ``names`` is no list of names, two of them would be one file, they are too many or too large, or the session has no
-    such artifact.
+    ``most`` is for all of them together, in bytes; ``take`` is told the size of each (:meth:`HeldInputs.of_call`).
+    Raises ``InvalidArguments`` when ``names`` is no list of names, two of them would be one file, they are too many or
+    too large, or the session has no such artifact; and what ``take`` raises.
     """
     if names is None:
         return ()
@@ -133,14 +183,18 @@ async def load_inputs(tool_context: ToolContext, names: object, most_bytes: int 
         if counts[path] > 1 or inner is not None:
             twice = inner or path
             raise InvalidArguments(f"'files' names two artifacts that would both be '{twice}'. Give one of them.")
-    most = MAX_INPUT_BYTES if most_bytes is None else most_bytes
+    session = tool_context.session
+    share = share_of(session.app_name, session.user_id, session.id)
     found: list[InputFile] = []
     room = most
     for name, path in paths.items():
-        found.append(InputFile(path, await _load(tool_context, name)))
-        room -= len(found[-1].content)
-        if room < 0:
-            raise InvalidArguments(f"The artifacts in 'files' have more than {most:,} bytes together. Name fewer.")
+        async with _LOADING.turn(share):
+            content = await _load(tool_context, name)
+            room -= len(content)
+            if room < 0:
+                raise InvalidArguments(f"The artifacts in 'files' have more than {most:,} bytes together. Name fewer.")
+            take(len(content))
+        found.append(InputFile(path, content))
     return tuple(found)
 
 

@@ -112,15 +112,22 @@ class LoadSkillResourceTool(ToolsetTool):
         await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
         if not llm_request.contents:
             return
+        room, seen = MAX_INLINE_BYTES, set[tuple[object, ...]]()
         for part in list(llm_request.contents[-1].parts or ()):
             response = part.function_response
             if response is None or response.name != self.name or not isinstance(response.response, dict):
                 continue
             told = response.response
-            if told.get("status") == BINARY_FILE_STATUS and _is_given(tool_context, response):
-                content = await self._injected(tool_context, told)
-                if content is not None:
-                    llm_request.contents.append(content)
+            if told.get("status") != BINARY_FILE_STATUS or not _is_given(tool_context, response):
+                continue
+            file = tuple(told.get(key) for key in ("skill_name", "skill", "file_path", "reference"))
+            if file in seen:
+                continue  # it is there once
+            seen.add(file)
+            content, size = await self._injected(tool_context, told, room)
+            room -= size
+            if content is not None:
+                llm_request.contents.append(content)
 
     def shown(self, skill: KnownSkill, path: str) -> dict[str, object]:
         """The beginning of an answer."""
@@ -209,20 +216,28 @@ class LoadSkillResourceTool(ToolsetTool):
             return None
         return name
 
-    async def _injected(self, tool_context: ToolContext, told: dict[str, Any]) -> types.Content | None:
+    async def _injected(
+        self, tool_context: ToolContext, told: dict[str, Any], room: int
+    ) -> tuple[types.Content | None, int]:
+        """A binary file for the request, where it has room for it, and the bytes that it takes."""
         name, asked = told.get("skill_name") or told.get("skill"), told.get("file_path") or told.get("reference")
         if not isinstance(name, str) or not isinstance(asked, str):
-            return None
+            return None, 0
         try:
             skill = await self.runtime.skill(tool_context, name)
             path = await asyncio.to_thread(_find, skill, asked)
-            data = await asyncio.to_thread(skill.read_bytes, path, MAX_INLINE_BYTES)
+            if await asyncio.to_thread(skill.size, path) > room:  # of many files, or it grew
+                text = f"The binary file '{asked}' is not here: it has no room beside the others. Read it alone."
+                return types.Content(role="user", parts=[types.Part.from_text(text=text)]), 0
+            data = await asyncio.to_thread(skill.read_bytes, path, room)
         except SkillsError as error:
             logger.warning("a binary file could not be put into the request: %s", error.message)
-            return None
+            return None, 0
         blob = types.Blob(data=data, mime_type=mime_type_of(path, data))
-        text = types.Part.from_text(text=f"The content of binary file '{asked}' is:")
-        return types.Content(role="user", parts=[text, types.Part(inline_data=blob)])
+        text = f"The content of binary file '{asked}' is:"
+        return types.Content(role="user", parts=[types.Part.from_text(text=text), types.Part(inline_data=blob)]), len(
+            data
+        )
 
     def _tell(
         self, tool_context: ToolContext, skill: str, path: str, size: int, began: float, error_code: str = ""

@@ -22,7 +22,7 @@ from adk_skills_agent.adk.guard import call_key, turn_of
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
 from adk_skills_agent.adk.permissions import Decision, Verdict, both, weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
-from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, load_inputs
+from adk_skills_agent.adk.running.call import HELD_INPUTS, MAX_INPUT_BYTES, Prepared, ScriptCall, ScriptRun, load_inputs
 from adk_skills_agent.adk.running.packages import approve_packages
 from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, before_run, script_backend_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema
@@ -42,7 +42,7 @@ from adk_skills_agent.errors import (
     nearest,
 )
 from adk_skills_agent.sandbox import log_exception, redact_error
-from adk_skills_agent.scripts import ScriptArguments, list_scripts
+from adk_skills_agent.scripts import ScriptArguments, list_scripts, user_key
 from adk_skills_agent.scripts.plan import check_types, google_arguments, script_paths
 
 if TYPE_CHECKING:
@@ -177,7 +177,10 @@ class RunSkillScriptTool(ToolsetTool):
             answer = {"error": _NO_EXECUTOR, "error_code": ErrorCode.NO_CODE_EXECUTOR.value}
             self._tell_unstarted(args, tool_context, answer, 0.0)
             return runtime.guard.miss(tool_context, "executor", answer, path, skill.name)
-        async with backend.claim(runtime, tool_context, skill.name) as claim:
+        session, most = tool_context.session, runtime.settings.policy.workspace_bytes
+        most = MAX_INPUT_BYTES if most is None else most
+        held = HELD_INPUTS.of_call(user_key(session.app_name, session.user_id), most)
+        async with held as take, backend.claim(runtime, tool_context, skill.name) as claim:
             hosts = HostsOfCall()
             if runtime.permissions.hosts and backend.own is not None:
                 hosts = await hosts_of_call(runtime, tool_context, skill)
@@ -191,8 +194,7 @@ class RunSkillScriptTool(ToolsetTool):
             decision = both(found.decision, hosts.decision(found.path)) if hosts.pending else found.decision
             denied = decision.verdict is Verdict.DENY
             # Before the approval: what is approved must not wait for a service while somebody changes it.
-            most = runtime.settings.policy.workspace_bytes
-            inputs = () if denied else await load_inputs(tool_context, args.get("files"), most)
+            inputs = () if denied else await load_inputs(tool_context, args.get("files"), most, take)
             weighed = await weigh(tool_context, skill, decision, runtime)
             if weighed.refusal is not None:
                 if hosts.pending and weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:
