@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Callable
@@ -9,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.adk.artifacts import InMemoryArtifactService
 from google.adk.skills import load_skill_from_dir
 from google.genai import types
 from tool_calls import agent_with, many_calls, one_call
 
 from adk_skills_agent.adk.events.events import ResourceRead
 from adk_skills_agent.adk.skill_toolset import SkillToolset
+from adk_skills_agent.adk.skills.source import DiskSkill
 from adk_skills_agent.adk.tools.load_skill_resource import BINARY_FILE_STATUS
 
 PNG = base64.b64decode(
@@ -164,6 +167,37 @@ async def test_binary_files_of_one_answer_take_no_more_than_a_request_has_room_f
         f"The binary file 'assets/{number}.png' is not here: it has no room beside the others. Read it alone."
         for number in (2, 3)
     ]
+
+
+async def test_many_reads_of_one_answer_make_one_artifact_and_hold_few_files(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 264: one answer of a model reads a file of 60 MB, of no type that a model knows, a hundred times."""
+    root = make_skill("papers", files={"assets/data.bin": b"\0\1\2" * 100}).parent
+    wants = {"skill_name": "papers", "file_path": "assets/data.bin"}
+    made = [{"name": "load_skill_resource", "args": {**wants, "limit": number + 1}} for number in range(20)]
+    server = rehearse(f"turns:\n  - call: {json.dumps(made)}\n  - text: done\n")
+    reads, held = 0, []
+    read, save = DiskSkill.read_bytes, InMemoryArtifactService.save_artifact
+
+    def counted(skill: DiskSkill, path: str, limit: int | None = None) -> bytes:
+        nonlocal reads
+        reads += limit is None
+        return read(skill, path, limit)
+
+    async def slowly(service: InMemoryArtifactService, **about: Any) -> int:
+        await asyncio.sleep(0.1)  # the others read meanwhile
+        held.append(reads)
+        return await save(service, **about)
+
+    monkeypatch.setattr(DiskSkill, "read_bytes", counted)
+    monkeypatch.setattr(InMemoryArtifactService, "save_artifact", slowly)
+    answered = await ask(agent_with(server, SkillToolset.from_dirs([root])), "go")
+    assert held[0] <= 4
+    assert {result["artifact"] for _, result in answered.results} == {"papers/assets/data.bin"}
+    service = answered.runner.artifact_service
+    about = {"app_name": "tests", "user_id": "user", "session_id": answered.session_id}
+    assert len(await service.list_versions(filename="papers/assets/data.bin", **about)) <= 4
 
 
 @pytest.mark.behaviour(

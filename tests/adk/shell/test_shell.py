@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import threading
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +301,63 @@ async def test_an_edit_keeps_windows_line_ends(calls: Any) -> None:
     assert answers[1]["status"] == answers[3]["status"] == "ok"
     assert answers[2]["stdout"].split()[1:9] == ["1", "\\r", "\\n", "2", "\\r", "\\n", "t", "h"]
     assert answers[4]["stdout"] == "4\n"
+    await toolset.close()
+
+
+async def test_edits_of_one_answer_do_not_undo_each_other(calls: Any) -> None:
+    toolset = ShellToolset()
+    made = [
+        {
+            "name": "edit_file",
+            "args": {"path": "a.txt", "old_string": f"line {number}.", "new_string": f"new {number}."},
+        }
+        for number in range(8)
+    ]
+    server = calls.rehearse(
+        "turns:\n  - call: {name: write_file, args: {path: a.txt, content: "
+        + json.dumps("".join(f"line {number}.\n" for number in range(8)))
+        + f"}}}}\n  - call: {json.dumps(made)}\n  - call: {{name: execute, args: {{command: cat a.txt}}}}\n  - text: done\n"
+    )
+    answered = await calls.ask(agent_with(server, toolset), "go")
+    assert answered.results[-1][1]["stdout"] == "".join(f"new {number}.\n" for number in range(8))
+    await toolset.close()
+
+
+async def test_files_that_many_sessions_read_at_once_are_not_held_while_they_wait_for_a_thread(
+    calls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 265: the content of a file is used by the thread that has read it."""
+    from adk_skills_agent.adk.shell import files
+
+    toolset = ShellToolset()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    held, most, lock = 0, 0, threading.Lock()
+    read = files.read
+
+    def counted(*arguments: Any) -> bytes:
+        nonlocal held, most
+        with lock:
+            held += 1
+            most = max(most, held)
+        return read(*arguments)
+
+    def used(content: bytes) -> int:
+        nonlocal held
+        with lock:
+            held -= 1
+        return len(content)
+
+    async def of_session(number: int) -> int:
+        class Context:  # what reading uses of a tool context
+            session = type("S", (), {"app_name": "tests", "user_id": "user", "id": f"s{number}"})
+
+        place = files.WorkspaceFiles(toolset.runtime, Context(), SandboxPolicy())  # type: ignore[arg-type]
+        await place.write("a.txt", "text")
+        return await place.read("a.txt", used)
+
+    monkeypatch.setattr(files, "read", counted)
+    assert set(await asyncio.gather(*map(of_session, range(20)))) == {4}
+    assert most <= 2
     await toolset.close()
 
 

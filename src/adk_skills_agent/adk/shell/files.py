@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from adk_skills_agent.adk.permissions import permit_reading
 from adk_skills_agent.adk.running.runner import workspace_claim
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.runtime import SkillRuntime
+    from adk_skills_agent.adk.skills.known import KnownSkill
     from adk_skills_agent.sandbox import SandboxPolicy
 
 _MAX_PATH_BYTES = 4_000
+_Result = TypeVar("_Result")
 
 
 class NeedsApproval(Exception):  # no error: the invocation pauses
@@ -45,13 +47,24 @@ class ShellFiles(ABC):
     """The files of one call's session."""
 
     @abstractmethod
-    async def read(self, path: str) -> bytes:
-        """The content of a file.
+    async def read(self, path: str, use: Callable[[bytes], _Result]) -> _Result:
+        """Read a file, and use its content where it was read: a caller that waits must not hold it (row 265).
+
+        Returns what ``use`` returns, which may block.
 
         Raises:
             ResourceNotFound: There is no such file.
             InvalidArguments: The path is of no place that can be read, or of no regular file; or it is too large.
             NeedsApproval: The user has to be asked first.
+            SkillsError: What ``use`` raises.
+        """
+
+    @abstractmethod
+    async def edit(self, path: str, change: Callable[[bytes], tuple[str, _Result]]) -> tuple[_Result, Sequence[str]]:
+        """Replace a file by what ``change`` makes of it; no other call of the session comes between.
+
+        Returns what ``change`` returns behind the text, and sentences as :meth:`write`. Raises as :meth:`read` and
+        :meth:`write` do.
         """
 
     @abstractmethod
@@ -72,29 +85,50 @@ class WorkspaceFiles(ShellFiles):
     policy: SandboxPolicy  # its sizes bound what is read and written
     skill: str = ""  # whose workspace it is where each skill has its own; empty for the session's
 
-    async def read(self, path: str) -> bytes:
+    async def read(self, path: str, use: Callable[[bytes], _Result]) -> _Result:
         """See :meth:`ShellFiles.read`."""
         place, relative = _place(path)
         if place == SKILLS_DIR:
-            return await self._of_skill(relative)
+            return await self._of_skill(relative, use)
         async with workspace_claim(self.runtime, self.context, self.skill) as claim:
             workspace = await asyncio.to_thread(claim.open)
             root = workspace.path if place == WORK_DIR else workspace.tmp
             async with claim.turn(writes=False):
-                return await asyncio.to_thread(_read, root, place, relative, self.policy.file_bytes)
+                return await asyncio.to_thread(lambda: use(_read(root, place, relative, self.policy.file_bytes)))
+
+    async def edit(self, path: str, change: Callable[[bytes], tuple[str, _Result]]) -> tuple[_Result, Sequence[str]]:
+        """See :meth:`ShellFiles.edit`."""
+        place, relative = _place(path)
+        self._check_writable(place, relative)
+        async with workspace_claim(self.runtime, self.context, self.skill) as claim:
+            workspace = await asyncio.to_thread(claim.open)
+            root = workspace.path if place == WORK_DIR else workspace.tmp
+
+            def edit() -> _Result:
+                text, told = change(_read(root, place, relative, self.policy.file_bytes))
+                self._write(workspace.path, workspace.tmp, place, relative, text)
+                return told
+
+            async with claim.turn(call=f"editing the file {relative}"):
+                told = await asyncio.to_thread(edit)
+        return told, claim.notes
 
     async def write(self, path: str, content: str) -> Sequence[str]:
         """See :meth:`ShellFiles.write`."""
         place, relative = _place(path)
-        if place == SKILLS_DIR:
-            raise InvalidArguments(
-                f"{_shown(place, relative)} is part of a skill, which cannot be changed. Copy it to {WORK_DIR} first."
-            )
+        self._check_writable(place, relative)
         async with workspace_claim(self.runtime, self.context, self.skill) as claim:
             workspace = await asyncio.to_thread(claim.open)
             async with claim.turn(call=f"writing the file {relative}"):
                 await asyncio.to_thread(self._write, workspace.path, workspace.tmp, place, relative, content)
         return claim.notes
+
+    @staticmethod
+    def _check_writable(place: PurePosixPath, relative: PurePosixPath) -> None:
+        if place == SKILLS_DIR:
+            raise InvalidArguments(
+                f"{_shown(place, relative)} is part of a skill, which cannot be changed. Copy it to {WORK_DIR} first."
+            )
 
     def _write(self, work: Path, tmp: Path, place: PurePosixPath, relative: PurePosixPath, content: str) -> None:
         policy = self.policy
@@ -114,7 +148,7 @@ class WorkspaceFiles(ShellFiles):
         except (ValueError, OSError) as error:
             raise InvalidArguments(_sentence(error, place, relative)) from None
 
-    async def _of_skill(self, relative: PurePosixPath) -> bytes:
+    async def _of_skill(self, relative: PurePosixPath, use: Callable[[bytes], _Result]) -> _Result:
         folder, *rest = relative.parts
         mounted = await mounted_skills(self.runtime, self.context)
         for skill in mounted:
@@ -124,7 +158,7 @@ class WorkspaceFiles(ShellFiles):
                 pending = await permit_reading(self.runtime, self.context, known, path)
                 if pending is not None:
                     raise NeedsApproval(pending)
-                return await asyncio.to_thread(known.read_bytes, path, self.policy.file_bytes)
+                return await asyncio.to_thread(_of_file, known, path, self.policy.file_bytes, use)
         active = [str(SKILLS_DIR / skill.folder) for skill in mounted]
         there = f"Skills there: {', '.join(active)}." if active else "No skill is active; load the skill first."
         withheld = [name for name in self.runtime.active.active(self.context) if skill_folder(name) == folder]
@@ -140,8 +174,17 @@ class EnvironmentFiles(ShellFiles):
     environment: BaseEnvironment
     most: int | None
 
-    async def read(self, path: str) -> bytes:
+    async def read(self, path: str, use: Callable[[bytes], _Result]) -> _Result:
         """See :meth:`ShellFiles.read`."""
+        content = await self._content(path)
+        return await asyncio.to_thread(use, content)
+
+    async def edit(self, path: str, change: Callable[[bytes], tuple[str, _Result]]) -> tuple[_Result, Sequence[str]]:
+        """See :meth:`ShellFiles.edit`; an environment has no turns."""
+        text, told = await self.read(path, change)
+        return told, await self.write(path, text)
+
+    async def _content(self, path: str) -> bytes:
         _check(path)
         try:
             content = await self.environment.read_file(Path(path))
@@ -196,6 +239,10 @@ def _place(path: str) -> tuple[PurePosixPath, PurePosixPath]:
     if (place / relative).is_relative_to(HOME_DIR):
         raise InvalidArguments(f"'{path[:100]}' is in the home folder, which is new in every run. Use {WORK_DIR}.")
     return place, relative
+
+
+def _of_file(skill: KnownSkill, path: str, most: int | None, use: Callable[[bytes], _Result]) -> _Result:
+    return use(skill.read_bytes(path, most))
 
 
 def _read(root: Path, place: PurePosixPath, relative: PurePosixPath, most: int | None) -> bytes:

@@ -8,6 +8,7 @@ model's service refuses types it does not know.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from dataclasses import replace
@@ -32,8 +33,8 @@ from adk_skills_agent.errors import (
     SkillNotFound,
     SkillsError,
 )
-from adk_skills_agent.sandbox import SKILL_DIR
-from adk_skills_agent.scripts.plan import with_skill_path
+from adk_skills_agent.sandbox import SKILL_DIR, Semaphore
+from adk_skills_agent.scripts.plan import share_of, with_skill_path
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
@@ -51,6 +52,10 @@ PAGE_CHARS = 20_000
 MAX_INLINE_BYTES = 14 << 20
 """Of a file that is put into a request: a request has at most 20 MB, and bytes become a third longer on the way."""
 MAX_ARTIFACT_BYTES = 64 << 20
+_SAVING = Semaphore(4, fair=True)
+"""Files of skills that become artifacts at a time: a model may ask for any number of them in one answer (row 264)."""
+_MARK = "adk_skills_sha256"
+"""Metadata of such an artifact: the file is not saved again while it has these bytes."""
 _INSTRUCTIVE = (".md", ".markdown", ".txt", ".rst")
 """The suffixes of instructions: in them a placeholder for the skill's folder becomes its path, and not in code."""
 BINARY_FILE_STATUS = (
@@ -162,6 +167,7 @@ class LoadSkillResourceTool(ToolsetTool):
             begin = content.text.find(in_force.body)  # not found where the session's state was put in
             offset = max(offset, begin + len(in_force.body) if begin >= 0 else 0)
         if content.text is None:
+            content = replace(content, data=b"")  # others wait for a place with it
             answer, size = await self._binary(tool_context, skill, content), content.size
         else:
             answer, size = self._page(skill, content, offset, min(limit, PAGE_CHARS))
@@ -208,9 +214,15 @@ class LoadSkillResourceTool(ToolsetTool):
         if invocation.artifact_service is None or content.size > MAX_ARTIFACT_BYTES:
             return None
         name = f"{skill.name}/{content.path}".replace(":", "_")  # "user:" would share it with other sessions
+        session = tool_context.session
         try:
-            data = await asyncio.to_thread(skill.read_bytes, content.path)
-            await tool_context.save_artifact(name, types.Part.from_bytes(data=data, mime_type=content.mime_type))
+            async with _SAVING.turn(share_of(session.app_name, session.user_id, session.id)):
+                data = await asyncio.to_thread(skill.read_bytes, content.path)
+                digest = await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
+                there = await tool_context.get_artifact_version(name)
+                if there is None or (there.custom_metadata or {}).get(_MARK) != digest:
+                    part = types.Part.from_bytes(data=data, mime_type=content.mime_type)
+                    await tool_context.save_artifact(name, part, {_MARK: digest})
         except Exception:  # each artifact service has its own exceptions; the answer is of use without it
             logger.exception("artifact %r was not saved", name)
             return None

@@ -431,12 +431,12 @@ class ReadFileTool(ShellTool):
         start = whole_number(args, "start_line", 1) or 1
         end = whole_number(args, "end_line")
         skill = await self.skill_for(args, tool_context)
+        most = self.runtime.shell.read_chars if self.runtime.shell is not None else MODEL_STREAM_CHARS
+        files = self.shell(tool_context).files(tool_context, skill)
         try:
-            content = await self.shell(tool_context).files(tool_context, skill).read(path)
+            return await files.read(path, lambda content: _page(path, content, start, end, most))
         except NeedsApproval as pending:
             return pending.answer
-        most = self.runtime.shell.read_chars if self.runtime.shell is not None else MODEL_STREAM_CHARS
-        return await asyncio.to_thread(_page, path, content, start, end, most)
 
 
 def _page(path: str, content: bytes, start: int, end: int, most: int) -> dict[str, object]:
@@ -561,12 +561,7 @@ class EditFileTool(ShellTool):
         new = _string(args, "new_string", empty=True)
         skill = await self.skill_for(args, tool_context)
         files = self.shell(tool_context).files(tool_context, skill)
-        try:
-            content = await files.read(path)
-        except NeedsApproval as pending:
-            return pending.answer
-        edited, line = await asyncio.to_thread(_edited_file, path, content, old, new)
-        notes = await files.write(path, edited)
+        line, notes = await files.edit(path, lambda content: _edited_file(path, content, old, new))
         return {"status": "ok", "message": f"Edited {path} at line {line}.", **_noted(notes)}
 
 
