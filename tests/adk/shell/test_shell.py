@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.adk.artifacts import InMemoryArtifactService
 from hypothesis import given
 from hypothesis import strategies as st
 from tool_calls import agent_with, many_calls
@@ -306,20 +307,17 @@ async def test_an_edit_keeps_windows_line_ends(calls: Any) -> None:
 
 async def test_edits_of_one_answer_do_not_undo_each_other(calls: Any) -> None:
     toolset = ShellToolset()
-    made = [
-        {
-            "name": "edit_file",
-            "args": {"path": "a.txt", "old_string": f"line {number}.", "new_string": f"new {number}."},
-        }
-        for number in range(8)
+    text = "".join(f"line {number}.\n" for number in range(8))
+    edits = [{"path": "a.txt", "old_string": f"line {number}.", "new_string": f"new {number}."} for number in range(8)]
+    turns: list[Any] = [
+        {"call": {"name": "write_file", "args": {"path": "a.txt", "content": text}}},
+        {"call": [{"name": "edit_file", "args": edit} for edit in edits]},
+        {"call": {"name": "execute", "args": {"command": "cat a.txt"}}},
+        {"text": "done"},
     ]
-    server = calls.rehearse(
-        "turns:\n  - call: {name: write_file, args: {path: a.txt, content: "
-        + json.dumps("".join(f"line {number}.\n" for number in range(8)))
-        + f"}}}}\n  - call: {json.dumps(made)}\n  - call: {{name: execute, args: {{command: cat a.txt}}}}\n  - text: done\n"
-    )
+    server = calls.rehearse(json.dumps({"turns": turns}))
     answered = await calls.ask(agent_with(server, toolset), "go")
-    assert answered.results[-1][1]["stdout"] == "".join(f"new {number}.\n" for number in range(8))
+    assert answered.results[-1][1]["stdout"] == text.replace("line", "new")
     await toolset.close()
 
 
@@ -358,6 +356,35 @@ async def test_files_that_many_sessions_read_at_once_are_not_held_while_they_wai
     monkeypatch.setattr(files, "read", counted)
     assert set(await asyncio.gather(*map(of_session, range(20)))) == {4}
     assert most <= 2
+    await toolset.close()
+
+
+async def test_files_of_one_run_of_a_session_wait_for_a_slow_artifact_service(
+    counter: Path, calls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 266: one answer of a model has many runs, whose files would all be in memory meanwhile."""
+    toolset = SkillToolset.from_dirs([counter], shell=True)
+    script = {"skill_name": "counter", "file_path": "scripts/count.py"}
+    made: list[Any] = [{"name": "execute", "args": {"command": f"echo {number} > {number}.txt"}} for number in range(3)]
+    for number in range(3):
+        args = {**script, "args": ["data/words.txt", str(number)]}
+        made.append({"name": "run_skill_script", "args": args})
+    saving, most = 0, 0
+    save = InMemoryArtifactService.save_artifact
+
+    async def slowly(service: InMemoryArtifactService, **about: Any) -> int:
+        nonlocal saving, most
+        saving += 1
+        most = max(most, saving)
+        await asyncio.sleep(0.3)
+        saving -= 1
+        return await save(service, **about)
+
+    monkeypatch.setattr(InMemoryArtifactService, "save_artifact", slowly)
+    server = calls.rehearse(json.dumps({"turns": [{"call": made}, {"text": "done"}]}))
+    answered = await calls.ask(agent_with(server, toolset), "go")
+    assert [len(answer["saved_artifacts"]) for _, answer in answered.results] == [1] * 6
+    assert most == 1
     await toolset.close()
 
 

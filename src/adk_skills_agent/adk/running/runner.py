@@ -144,7 +144,8 @@ class OwnSandbox:
                 with whose:
                     async with copy as told:
                         outcome = await self._execute(plan, runtime)
-            saved = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
+                # In the turn: the files of one run of the session are in memory while a service takes them (row 266).
+                saved = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
         notes = [*([workspace.note] if workspace.note else []), *told, *claim.notes, *saved.notes]
         answer = outcome.to_model(
             artifacts=saved.files, streams=saved.streams, beginnings=saved.beginnings, notes=notes

@@ -186,9 +186,10 @@ class SandboxShell:
         async with workspace_claim(self.runtime, context, call.skill) as claim:
             workspace = await asyncio.to_thread(claim.open)
             plan = await self.plan(context, call, workspace)
-            async with claim.turn(call="a shell command"), self._copy_of(call, plan, workspace) as told:
-                outcome = await self.execute(context, plan)
-            saved = await save_outputs(context, outcome, MODEL_STREAM_CHARS)
+            async with claim.turn(call="a shell command"):
+                async with self._copy_of(call, plan, workspace) as told:
+                    outcome = await self.execute(context, plan)
+                saved = await save_outputs(context, outcome, MODEL_STREAM_CHARS)  # in the turn: row 266
         notes = [*([workspace.note] if workspace.note else []), *told, *claim.notes, *saved.notes]
         notes += told_missing(call, outcome)
         answer = command_answer(
