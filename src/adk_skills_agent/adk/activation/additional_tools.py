@@ -43,6 +43,7 @@ class AdditionalTools:
         self.toolsets: list[BaseToolset] = []
         self._given = tuple(given or ())
         self._nodes: list[Any] = []
+        self._told: set[str] = set()
         for item in self._given:
             if isinstance(item, BaseToolset):
                 self.toolsets.append(item)
@@ -65,7 +66,11 @@ class AdditionalTools:
         return self._given
 
     async def by_name(self, context: ReadonlyContext | None) -> dict[str, BaseTool]:
-        """All of them; a toolset that fails is left out, with a line for the owner."""
+        """All of them; a toolset that fails is left out, with a line for the owner.
+
+        Of two with one name the application's own tool is taken, else the one of the first toolset: an MCP server lists
+        what it likes, and must not get the calls of another's tool (row 267).
+        """
         if not self._nodes_wrapped:
             # They become tools the way an agent's own do: through an agent, which is google-adk's public way.
             agent = LlmAgent(name="additional_tools", tools=self._nodes)
@@ -82,7 +87,18 @@ class AdditionalTools:
             elif isinstance(tools, BaseException):
                 raise tools
             else:
-                found |= {tool.name: tool for tool in tools}
+                for tool in tools:
+                    if (
+                        found.setdefault(tool.name, tool) is not tool
+                        and tool.name not in self._told
+                        and len(self._told) < 100
+                    ):
+                        self._told.add(tool.name)
+                        logger.warning(
+                            "the tool %r of %s is not available to skills: another tool has that name",
+                            tool.name[:100],
+                            type(toolset).__name__,
+                        )
         return found
 
     async def resolve(
