@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from google.adk.tools.base_toolset import BaseToolset
 
-from adk_skills_agent.adk.activation.additional_tools import permitted_tools
+from adk_skills_agent.adk.activation.additional_tools import agent_tool_names, permitted_tools
 from adk_skills_agent.adk.activation.instructions import put_in_force
 from adk_skills_agent.adk.activation.mentions import activate_mentioned
 from adk_skills_agent.adk.events.events import SkillDropped, origin_of
@@ -246,7 +246,14 @@ class RuntimeToolset(BaseToolset):
                 active.append(await self.runtime.skill(context, name))
             except SkillsError as error:
                 logger.warning("the tools of the active skill %s are not available: %s", name, error.message)
-        wanted = [tool for skill in active for tool in skill.additional_tools]
+        of_agent = agent_tool_names(context)
+        wanted = []
+        for skill in active:
+            for tool in skill.additional_tools:
+                if f"{self.runtime.prefix}{tool}" not in of_agent:
+                    wanted.append(tool)
+                else:  # google-adk would take the last one, so a skill could replace a tool of the agent (row 268)
+                    logger.info("the skill %s brings the tool %s, which the agent has itself", skill.name, tool)
         return permitted_tools(self.runtime, await self.runtime.additional.resolve(wanted, taken, context), active)
 
     async def _brought_now(self, activated: Sequence[str], tool_context: ToolContext) -> list[BaseTool]:

@@ -249,3 +249,23 @@ async def test_row_267_a_toolset_does_not_take_the_calls_of_another_tool_by_its_
     await talk.say("Mail Bob")
     assert talk.results[-2:] == [{"sent": "bob"}, {"deleted": "by first: 7"}]
     assert caplog.text.count("another tool has that name") == 2
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_row_268_a_skill_does_not_replace_a_tool_that_the_agent_has(
+    mailer: Path, rehearse: Any, chat: Any, first: bool
+) -> None:
+    """google-adk takes the last tool of a name, and declares both, which Gemini refuses."""
+
+    def delete_mail(number: int) -> dict[str, str]:
+        """Of the agent."""
+        return {"deleted": f"by the agent: {number}"}
+
+    server = rehearse(calls(("load_skill", {"skill_name": "mailer"}), MAIL, DELETE, "Done."))
+    toolset = SkillToolset.from_dirs([mailer], additional_tools=[send_mail, globals()["delete_mail"]])
+    agent = agent_with(server, toolset)
+    agent.tools = [delete_mail, *agent.tools] if first else [*agent.tools, delete_mail]
+    talk = await chat(agent)
+    await talk.say("Delete mail 7")
+    assert talk.results[-2:] == [{"sent": "bob"}, {"deleted": "by the agent: 7"}]
+    assert server.requests[-1].tool_names.count("delete_mail") == 1

@@ -153,6 +153,19 @@ def _is_node(item: Any) -> bool:
     return any(base.__name__ == "BaseNode" for base in type(item).__mro__)
 
 
+def agent_tool_names(context: ReadonlyContext | None) -> frozenset[str]:
+    """The names of the functions and tools that the asking agent has in ``tools``; its toolsets' are not known."""
+    # As with agent_executor(): the public way makes a copy of a whole model, and doubles know only this attribute.
+    agent = getattr(getattr(context, "_invocation_context", None), "agent", None)
+    tools = getattr(agent, "tools", None)
+    names = (getattr(one, "name", None) or getattr(one, "__name__", None) for one in tools or () if _is_tool(one))
+    return frozenset(name for name in names if isinstance(name, str))
+
+
+def _is_tool(item: Any) -> bool:
+    return isinstance(item, BaseTool) or inspect.isroutine(item)
+
+
 # Tools that skills bring (``adk_additional_tools``), under the owner's rules: left out, asked for, or as they are.
 
 
