@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -454,3 +456,25 @@ def test_only_so_many_run_on_the_machine() -> None:
     jobs.close(owner)
     assert jobs.start("one more", "another", owner, "sleep", 4, 1_000, rest).name == "job-1"
     jobs.close(owner)
+
+
+async def test_who_waits_for_the_end_of_a_stopped_job_holds_no_thread() -> None:
+    """Row 269: a job ends late while its files are copied, and all tools of all users share the threads."""
+    jobs, may_end = Jobs(), threading.Event()
+
+    async def late(_job: Job) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            while not may_end.is_set():
+                await asyncio.sleep(0.01)
+
+    job = jobs.start("session", "user", None, "sleep", 4, 1_000, late)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    stopping = [asyncio.ensure_future(jobs.stop(job)) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 5) == "free"
+    assert not any(one.done() for one in stopping)
+    may_end.set()
+    await asyncio.gather(*stopping)
+    assert job.ended is not None

@@ -15,6 +15,7 @@ import logging
 import os
 import shutil
 import stat
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -137,6 +138,11 @@ class Job:
             with self._changed:
                 self._waiting.remove(waiter)
 
+    def wait_here(self, seconds: float) -> None:
+        """Wait for the end. Blocks."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.ended is not None, seconds)
+
     def _tell(self) -> None:
         """Wake who waits; with the lock."""
         self._changed.notify_all()
@@ -232,13 +238,16 @@ class Jobs:
         with self._mutex:
             return [job for job in self._sessions.get(key, ()) if job.ended is None]
 
-    def stop(self, job: Job) -> None:
-        """End a job and wait until nothing of it is left. Blocks."""
+    async def stop(self, job: Job) -> None:
+        """End a job and wait until nothing of it is left; no thread is held meanwhile (row 269)."""
+        self._cancel(job)
+        await job.wait(sys.maxsize, _CLOSE_SECONDS)
+
+    @staticmethod
+    def _cancel(job: Job) -> None:
         job.stopped = True
         if job.future is not None:
             job.future.cancel()
-        with job._changed:
-            job._changed.wait_for(lambda: job.ended is not None, _CLOSE_SECONDS)
 
     def close(self, owner: object) -> None:
         """End the jobs of an owner's sessions. Blocks."""
@@ -254,11 +263,9 @@ class Jobs:
                     self._count.pop(key, None)
         running = [job for job in jobs if job.ended is None]
         for job in running:
-            job.stopped = True
-            if job.future is not None:
-                job.future.cancel()
+            self._cancel(job)
         for job in running:
-            self.stop(job)
+            job.wait_here(_CLOSE_SECONDS)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:

@@ -683,7 +683,7 @@ class StopJobTool(ShellTool):
     async def answer(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """The end of the job."""
         job = JOBS.of(_session_key(tool_context), _string(args, "id"))
-        await asyncio.to_thread(JOBS.stop, job)
+        await JOBS.stop(job)
         return job_answer(job, max(job.output(0, 0)[1] - 2_000, 0))
 
 
