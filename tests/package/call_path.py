@@ -43,12 +43,14 @@ async def main(skills: Path) -> None:
 
     from adk_skills_agent import SkillToolset
     from adk_skills_agent.adk.tools.run_skill_script import RunSkillScriptTool
+    from adk_skills_agent.sandbox.local.namespaces.zygote import zygote_life
 
     class Watched(RunSkillScriptTool):
         async def run_async(self, **named: Any) -> Any:
             nonlocal calls
             calls += 1
             if calls > FIRST_CALLS:
+                await asyncio.to_thread(zygote_life().wait, 20)  # a busy machine takes its time
                 inside.set()
             try:
                 return await super().run_async(**named)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import random
 import re
 import signal
 import stat
@@ -574,7 +573,7 @@ def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = 
     those on their way through a socket, and those of a process that shows nothing, unless it is ``guarded``.
     """
     mapped, until = f" {folder}/".encode(), time.monotonic() + LOOK_SECONDS
-    for pid in sorted(pids, key=lambda _: random.random()):  # noqa: S311  # whom time is left for is nobody's choice
+    for pid in sorted(pids, key=lambda _: os.urandom(4)):  # whom time is left for is nobody's choice
         with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
             if any(mapped in line and line.endswith(b" (deleted)\n") for line in stream):
                 return True
