@@ -15,7 +15,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "src" / "adk_skills_agent"
 PAGE = REPOSITORY / "docs" / "explanation" / "architecture.md"
 MOST_FILES = 35
-UNTIL_THERE_IS_A_ZYGOTE = "sandbox/local/namespaces/bubblewrap.py"
+UNTIL_ONE_WAITS = {"sandbox/local/namespaces/bubblewrap.py", "sandbox/process/seccomp.py"}
+"""Passed while the zygote, or a sandbox that waits, is still on its way on a busy machine."""
 
 
 def named_files() -> set[str]:
@@ -50,4 +51,4 @@ def test_one_call_passes_the_files_that_the_page_draws_and_no_others(make_skill:
     assert done.returncode == 0, done.stderr
     passed = set(json.loads(done.stdout))
     assert passed <= named_files(), sorted(passed - named_files())
-    assert len(passed - {UNTIL_THERE_IS_A_ZYGOTE}) <= MOST_FILES, "\n".join(sorted(passed))
+    assert len(passed - UNTIL_ONE_WAITS) <= MOST_FILES, "\n".join(sorted(passed))
