@@ -354,11 +354,9 @@ def children_of(pid: int) -> list[int]:
         os.close(descriptor)
 
 
-# What processes and the whole machine use, also where no limit of the kernel counts it. Numbers are of one moment:
-# processes that end meanwhile count as nothing.
-
-# What a run holds and no walk and no process shows: files in memory without a name (memfd), which a script can fill
-# without mapping them (row 7), and files it deleted and still has open (row 11).
+# What processes and the whole machine use, also where no limit of the kernel counts it: files in memory without a name
+# (memfd), which a script can fill without mapping them (row 7), and files it deleted and still has open (row 11), among
+# much else. Numbers are of one moment: a process that ends meanwhile counts as nothing.
 
 EVERYTHING = 1 << 62
 """Bytes where nothing says how many."""
@@ -367,8 +365,6 @@ LOOK_SECONDS = 0.2
 
 _BLOCK = 512
 _ADDING_SECONDS = 0.03
-
-
 # What takes the machine's memory and says so.
 _NAMED = frozenset(
     b"MemFree Buffers Cached SwapCached AnonPages Slab KernelStack PageTables SecPageTables Percpu".split()
