@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from adk_skills_agent.sandbox.contract import Network, ReadOnlyMount, Status
+from adk_skills_agent.sandbox.process.watchdog import watchdog
 
 MIB = 1 << 20
 
@@ -407,6 +408,33 @@ async def test_row_95_a_module_that_is_imported_ahead_has_the_limits_of_a_run(bo
             break
         await asyncio.sleep(0.3)
     assert warm is (what == "nothing")
+
+
+@pytest.mark.local("a sandbox that waits with modules")
+@pytest.mark.level("namespaces")
+@pytest.mark.warm_pool
+async def test_row_255_memory_that_no_process_shows_counts_beside_a_sandbox_that_waits(box, backend, tmp_path):
+    """Seen: it counts only while there is no other run, and a sandbox that waits with modules was one for minutes."""
+    if backend.waiting or not backend.forked:
+        pytest.skip("none waits with modules, or all of this backend's do")
+    python = python_with(tmp_path, "modest", "")
+    settings = {"python": python, "preload": ("modest",), "warm_slots": 1}
+    async with asyncio.timeout(60):  # on a busy machine none waits
+        while not any(run.limits is not None and run.limits.waits for run in tuple(watchdog()._runs)):
+            await box.run(python, box.script("print(1)"), **settings)
+            await asyncio.sleep(0.3)
+    code = """
+import mmap, time
+kept = []
+for _ in range(16):
+    kept.append(mmap.mmap(-1, 30 << 20, flags=mmap.MAP_SHARED))
+    for _ in range(30):
+        kept[-1].write(bytes(1 << 20))
+        kept[-1].madvise(mmap.MADV_DONTNEED)
+time.sleep(20)
+"""
+    result = await box.python(code, memory_bytes=128 << 20, wall_seconds=30)
+    assert result.status is Status.OUT_OF_MEMORY, result
 
 
 SPINS_IN_WAIT = """\

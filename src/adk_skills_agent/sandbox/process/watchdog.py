@@ -115,7 +115,9 @@ class Limits:
         memory_bytes: Of all its processes together.
         bounded: Whether the kernel bounds its memory as a whole. What it charges to nobody is compared then, too.
         guarded: Gives its processes that are ours.
-        waits: Whether nobody misses it: what nothing shows counts as its own, also while there are runs (row 223).
+        imports: Whether it is a sandbox that imports modules, which nobody misses: what nothing shows counts as its
+            own, also while there are runs (row 223).
+        waits: Whether it is one that waits for its run: another run is alone beside it.
         pids: See :data:`PIDS_FACTOR`.
         disk: Each limited place, the workspace first.
         breach: Called in the watchdog's thread, at most once, with the status and a sentence.
@@ -133,6 +135,7 @@ class Limits:
     on_look: Callable[[ResourceSample], None] | None = None
     bounded: bool = False
     guarded: Callable[[], Collection[int]] = tuple
+    imports: bool = False
     waits: bool = False
     peak_rss: int = 0
     _cpu_ticks: int = 0
@@ -271,9 +274,7 @@ class Watchdog:
                 own = members[run.marks.run_id]
                 run._spare, run._of, run._dear_seconds = dear < LOOK_SECONDS, len(runs), 0.0
                 problem = run.beyond()
-                problem = problem or _processes_problem(
-                    run, own, now, self._lowest or now, alone=run.waits or len(runs) == 1
-                )
+                problem = problem or _processes_problem(run, own, now, self._lowest or now, alone=_alone(run, runs))
                 if problem is None and run is cause:
                     used = now.kernel - (self._lowest or now).kernel
                     problem = _too_much(run, used, "buffers of sockets, lists of mappings and locks of files")
@@ -365,6 +366,13 @@ class Watchdog:
                     members[run_id].append(info)
         self._owners = owners
         return members
+
+
+def _alone(run: Limits, runs: list[Limits]) -> bool:
+    """Whether what nothing shows can only be this one's. Sandboxes that wait for a run are there for minutes after each
+    run of a skill that imports modules beforehand, and nobody else's limit may end with that.
+    """
+    return run.imports or all(other is run or other.waits for other in runs)
 
 
 def _first_to_go(runs: list[Limits], members: Mapping[str, list[ProcessInfo]], now: MachineMemory) -> Limits | None:

@@ -406,7 +406,7 @@ class WatchedImports:
         marks = RunMarks(pid, os.urandom(8).hex(), "", started=time.monotonic())
         in_memory = DiskLimit(lambda *_: (0, 0), None, None)  # its file systems are memory that it takes, too
         limits = Limits(
-            marks, spec.memory_bytes, spec.pids, (in_memory,), self._breach, lambda: None, self._look, waits=True
+            marks, spec.memory_bytes, spec.pids, (in_memory,), self._breach, lambda: None, self._look, imports=True
         )
         self._limits = limits
         self._watched = Watched(lambda: False, lambda: None, limits=limits)
@@ -433,7 +433,7 @@ class WatchedImports:
         grown = now.shared - (limits._before or now).shared
         if not grouped and limits.memory_bytes is not None and grown > limits.memory_bytes * 3 // 2:
             raise SandboxError("While modules are imported ahead, more memory is taken than memory_bytes.")
-        self._limits.bounded, self._limits.waits = grouped, False
+        self._limits.bounded, self._limits.imports, self._limits.waits = grouped, False, True
         with contextlib.suppress(OSError):  # it ended
             # An agent without privileges does not see the open files of process 1, so it gets no new ones in memory.
             resource.prlimit(first_pid, resource.RLIMIT_FSIZE, (0, 0))
