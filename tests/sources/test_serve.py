@@ -193,6 +193,8 @@ def test_the_server_bounds_the_headers_of_a_request_whatever_is_installed(
                 one.close()
 
     monkeypatch.setattr(uvicorn, "Server", NotServed)
+    # It closes the handlers of all of this process, and absl's, where a test imported it, then closes sys.stderr.
+    monkeypatch.setattr(uvicorn.Config, "configure_logging", lambda _: None)
     monkeypatch.setenv("ADK_SKILLS_SERVE_TOKEN", "first-token-0123456789")
     done = CliRunner().invoke(serve_command, ["--dir", str(served), "--http", "127.0.0.1:0"])
     assert done.exit_code == 0, done.output
