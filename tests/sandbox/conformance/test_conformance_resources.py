@@ -753,6 +753,25 @@ except OSError:
     assert result.stdout == b"", result
 
 
+@pytest.mark.local("a container's memory is counted by its engine")
+@pytest.mark.level("landlock")
+async def test_row_205_memory_that_is_only_reserved_counts_where_the_kernel_gives_no_more_than_it_has(box, monkeypatch):
+    """``vm.overcommit_memory=2``: what all reserve has one bound, beyond which the agent gets none."""
+    code = """
+import mmap, os, time
+for _ in range(8):
+    if os.fork() == 0:
+        break
+kept = mmap.mmap(-1, 100 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+time.sleep(5)
+"""
+    place = "adk_skills_agent.sandbox.process.watchdog"
+    monkeypatch.setattr(f"{place}.kernel_setting", lambda name, usual: 2 if "overcommit" in name else usual)
+    result = await box.python(code, memory_bytes=128 << 20)
+    assert result.status is Status.OUT_OF_MEMORY, result
+    assert any("reserved" in note for note in result.notes)
+
+
 @pytest.mark.local("a container has the same filter")
 @pytest.mark.level("landlock")
 async def test_row_245_nobody_keeps_memory_in_access_lists(box):

@@ -635,6 +635,15 @@ def private_memory(pids: Iterable[int]) -> int:
     return pages * PAGE_BYTES
 
 
+def reserved_memory(pids: Iterable[int]) -> int:
+    """Bytes of private memory these processes may write to, touched or not: what ``vm.overcommit_memory=2`` counts."""
+    pages = 0
+    for pid in pids:
+        fields = _text(f"{PROC}/{pid}/statm").split()
+        pages += int(fields[5]) if len(fields) > 5 else 0
+    return pages * PAGE_BYTES
+
+
 def used_together(members: list[ProcessInfo]) -> int:
     """Bytes these processes use together. A process of very many mappings takes the kernel long to add up (row 84):
     after :data:`_ADDING_SECONDS` the rest counts with what it shares with nobody.

@@ -38,6 +38,7 @@ from adk_skills_agent.sandbox.process.tree import (
     most_in_kernel,
     page_tables,
     private_memory,
+    reserved_memory,
     swapped_out,
     used_together,
 )
@@ -57,6 +58,8 @@ LATE_SECONDS = 1.0
 PIDS_FACTOR = 4
 """At how many times ``pids`` a run is stopped. A script that goes a little over the number of processes would only be
 refused another one elsewhere, so stopping it is kept for what can only be a fork bomb."""
+_RESERVED_FACTOR = 4
+"""How much more than ``memory_bytes`` a run may reserve on a machine that gives no more away than it has."""
 _DISK_INTERVAL_SECONDS = 0.25
 _SHARE = 10  # of the time, at most one in so many is spent looking
 _NEEDED_BYTES_A_SECOND = 16 << 10  # a gigabyte a day: what the kernel of a machine comes to need besides all runs
@@ -442,6 +445,10 @@ def _processes_problem(
         found = _other_memory(run, run.memory_bytes, members, rss, now, lowest, alone=alone)
         if found is not None:
             return _too_much(run, *found)
+    if run.memory_bytes is not None and kernel_setting("vm/overcommit_memory", 0) == 2:
+        reserved = reserved_memory(info.shown for info in members)
+        if reserved > _RESERVED_FACTOR * run.memory_bytes:
+            return _too_much(run, reserved, "what it reserved")
     if run.pids is not None:
         threads = sum(info.threads for info in members)
         if threads > run.pids * PIDS_FACTOR:
