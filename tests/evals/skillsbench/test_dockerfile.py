@@ -4,6 +4,7 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.skillsbench.dockerfile import (
+    check_sizes,
     copied_skills,
     environment_pairs,
     expanded,
@@ -102,3 +103,32 @@ def test_the_arm_without_skills_loses_those_lines_and_no_other() -> None:
     text, removed = without_skills("FROM a\nCOPY skills \\\n  /root/.claude/skills\nCOPY data /d\nCOPY skills /x\n")
     assert text == "FROM a\nCOPY data /d\n"
     assert removed == (2, 3, 5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ARG A=0123456789\n" + "ARG A=$A$A$A$A$A$A$A$A\n" * 12 + "FROM debian:12\n",
+        "FROM debian:12\nENV A=0123456789\n" + "ENV A=${A:-x}${A:+$A$A}$A\n" * 30,
+        "FROM debian:12\nENV A=0123456789\n" + 'ENV A="\\"$A$A$A$A"\n' * 30,  # not read here as an engine reads it
+        f"FROM debian:12\nENV A={'0' * 9999}\nCOPY {'$A' * 100_000} /\n",
+        f"FROM debian:12\nENV A={'0' * 99_999}\n" + "".join(f"ENV A{number}=$A\n" for number in range(1000)),
+        "FROM debian:12\n" + "RUN true\n" * 100_000,
+        "FROM debian:12\n#" + "0" * (1 << 20),
+    ],
+)
+def test_variables_that_grow_with_each_line_do_not_fill_the_memory(text: str) -> None:  # row 280
+    with pytest.raises(ConfigError, match="more than"):
+        check_sizes(text)
+
+
+def test_variables_that_grow_as_in_real_files_are_not_too_long() -> None:
+    lines = "".join(f"ENV PATH=/opt/{number}/bin:$PATH\nENV HOME_{number}=$PATH$PATH\n" for number in range(50))
+    check_sizes(f'ARG V=1\nFROM debian:$V\n{lines}LABEL a=b c=\'d e\'\nENV A="say \\"hi"\n')
+
+
+@pytest.mark.parametrize("value", ["--a " * 200_000, "$" + "{a:-" * 100_000, "[" * 100_000])
+def test_a_line_that_looks_like_many_flags_or_variables_is_read_at_once(value: str) -> None:
+    (_, instruction) = parse_dockerfile(f"FROM debian:12\nCOPY {value} /\n")
+    assert instruction.json_form is None
+    assert expanded(instruction.value, {})

@@ -196,3 +196,18 @@ def test_only_variables_a_task_names_come_from_the_host() -> None:
         {"A": "k", "B": "d", "D": "$OTHER"},
         ("NONE",),
     )
+
+
+@pytest.mark.parametrize(
+    "dockerfile",
+    [
+        "ARG A=0123456789\n" + "ARG A=$A$A$A$A$A$A$A$A\n" * 12 + "FROM debian:12\n",  # row 280
+        "FROM $NOTHING\n",
+        "FROM debian:12\nCOPY 'a /b\n",
+        "FROM debian:12\nENV A\n",
+    ],
+)
+def test_a_dockerfile_that_cannot_be_read_leaves_its_task_out_and_no_other(tmp_path: Path, dockerfile: str) -> None:
+    folder = harbor(tmp_path / "t", "[environment]\nmemory = '9" + "9" * 400 + "G'\nstorage_mb = 1e305\n")
+    (folder / "environment/Dockerfile").write_text(dockerfile)
+    assert not_interpretable(read_task(folder))

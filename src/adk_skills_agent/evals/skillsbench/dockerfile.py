@@ -29,11 +29,21 @@ KEYWORDS = frozenset(
         *("ONBUILD", "RUN", "SHELL", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR"),
     ]
 )
+_NAME = re.compile(r"(\w+)=")
 _DIRECTIVE = re.compile(r"\s*#\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*(\S+)\s*\Z")
 _FLAG = re.compile(r"\s*--([a-z][a-z0-9-]*)(?:=(\S+))?(?=\s)")
 _HEREDOC = re.compile(r"<<(-?)(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\2")
 _WITH_HEREDOCS = frozenset(("RUN", "COPY", "ADD"))
-_VARIABLE = re.compile(r"\\(.)|\$(?:(\w+)|\{(\w+)(?::?([-+])([^}]*))?\})")
+_WITH_VARIABLES = frozenset(("FROM", "COPY", "ADD", "WORKDIR", "USER", "EXPOSE", "VOLUME", "STOPSIGNAL", "ONBUILD"))
+_VARIABLE = re.compile(r"\\(.)|\$(?:(\w+)|\{(\w+)(?::?([-+])([^}]{0,4096}))?\})")
+
+# Each line may name the one before it many times (``ENV A=$A$A``), so that few lines are any amount of memory, here and
+# in the engine that builds them (row 280). The kernel gives a program 128 KiB of one variable, and 2 MiB of all.
+_MAX_FILE_CHARS = 1 << 20
+_MAX_INSTRUCTIONS = 2000
+_MAX_FLAGS = 100
+_MAX_VALUE_CHARS = 128 << 10
+_MAX_VARIABLES_CHARS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,7 @@ class Instruction:
             return None
         try:
             words = json.loads(self.value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return tuple(words) if isinstance(words, list) and all(isinstance(word, str) for word in words) else None
 
@@ -89,8 +99,11 @@ class Instruction:
 def parse_dockerfile(text: str) -> tuple[Instruction, ...]:
     """The instructions of a Dockerfile, in order.
 
-    Raises ``ConfigError`` when a line is no instruction, or a here-document does not end; says which line.
+    Raises ``ConfigError`` when a line is no instruction, a here-document does not end, or it is too long; says which
+    line.
     """
+    if len(text) > _MAX_FILE_CHARS:
+        raise ConfigError(f"The Dockerfile has more than {_MAX_FILE_CHARS:,} characters.")
     lines = text.lstrip("\ufeff").splitlines()
     escape = _escape_character(lines)
     result = []
@@ -125,20 +138,50 @@ def parse_dockerfile(text: str) -> tuple[Instruction, ...]:
                 document, number = _heredoc(lines, number, match, start + 1)
                 heredocs.append(document)
         result.append(Instruction(keyword, value.strip(), start + 1, number, flags, tuple(heredocs)))
+        if len(result) > _MAX_INSTRUCTIONS:
+            raise ConfigError(f"Dockerfile line {start + 1}: it has more than {_MAX_INSTRUCTIONS:,} instructions.")
     return tuple(result)
 
 
+class _TooLong(ConfigError):
+    """A value grew too long."""
+
+
+def check_sizes(text: str) -> None:
+    """Follow the variables of a Dockerfile as a build does. Raises ``ConfigError`` when they grow too long."""
+    variables: dict[str, str] = {}
+    for instruction in parse_dockerfile(text):
+        if instruction.keyword in {"ARG", "ENV", "LABEL"}:
+            try:
+                variables.update(environment_pairs(instruction, variables))
+            except _TooLong:
+                raise
+            except ConfigError:  # an engine may read it otherwise: no value of it is longer than all of it
+                whole = expanded(instruction.value, variables)
+                variables.update(_checked(instruction, variables, dict.fromkeys(_NAME.findall(whole), whole)))
+        elif instruction.keyword in _WITH_VARIABLES:
+            expanded(instruction.value, variables)
+
+
 def expanded(text: str, variables: Mapping[str, str]) -> str:
-    r"""Text with its variables replaced as Docker does outside of RUN; ``\$`` stays a dollar."""
+    r"""Text with its variables replaced as Docker does outside of RUN; ``\$`` stays a dollar.
+
+    Raises ``ConfigError`` when that makes it too long.
+    """
+    added = 0
 
     def value(match: re.Match[str]) -> str:
+        nonlocal added
         if match[1] is not None:
             return match[1] if match[1] == "$" else match[0]
         found = variables.get(match[2] or match[3] or "", "")
         if match[4] == "-":
-            return found or expanded(match[5], variables)
-        if match[4] == "+":
-            return expanded(match[5], variables) if found else ""
+            found = found or expanded(match[5], variables)
+        elif match[4] == "+":
+            found = expanded(match[5], variables) if found else ""
+        added += len(found)
+        if added > _MAX_VALUE_CHARS:
+            raise _TooLong(f"Dockerfile: a value has more than {_MAX_VALUE_CHARS:,} characters: {text[:40]!r}.")
         return found
 
     return _VARIABLE.sub(value, text)
@@ -147,8 +190,20 @@ def expanded(text: str, variables: Mapping[str, str]) -> str:
 def environment_pairs(instruction: Instruction, variables: Mapping[str, str]) -> dict[str, str]:
     """The names and values of an ``ENV``, ``ARG`` or ``LABEL``: ``NAME=value ...``, or ``NAME value`` to its end.
 
-    Raises ``ConfigError`` when it gives no value.
+    Raises ``ConfigError`` when it gives no value, or one that is too long.
     """
+    return _checked(instruction, variables, _pairs(instruction, variables))
+
+
+def _checked(instruction: Instruction, variables: Mapping[str, str], pairs: dict[str, str]) -> dict[str, str]:
+    if sum(map(len, {**variables, **pairs}.values())) > _MAX_VARIABLES_CHARS:
+        raise _TooLong(
+            f"Dockerfile line {instruction.line}: the variables have more than {_MAX_VARIABLES_CHARS:,} characters."
+        )
+    return pairs
+
+
+def _pairs(instruction: Instruction, variables: Mapping[str, str]) -> dict[str, str]:
     first = instruction.value.split(None, 1)
     if first and "=" not in first[0]:
         if instruction.keyword == "ARG":
@@ -201,7 +256,10 @@ def _escape_character(lines: list[str]) -> str:
 def _flags(value: str) -> tuple[dict[str, str], str]:
     flags = {}
     rest = " " + value
-    while (match := _FLAG.match(rest)) is not None:
+    for _ in range(_MAX_FLAGS):
+        match = _FLAG.match(rest)
+        if match is None:
+            break
         flags[match[1]] = match[2] or ""
         rest = rest[match.end() :]
     return flags, rest.strip()

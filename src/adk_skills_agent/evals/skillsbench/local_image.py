@@ -24,6 +24,7 @@ from adk_skills_agent.evals.skillsbench import base_root
 from adk_skills_agent.evals.skillsbench.dockerfile import (
     Instruction,
     Source,
+    check_sizes,
     digest_of,
     environment_pairs,
     expanded,
@@ -131,7 +132,7 @@ def not_interpretable(task: Task) -> str | None:
     """Why local mode cannot build a task, as its Dockerfile tells; None when it can try."""
     try:
         instructions = _read(task, with_skills=True)
-        base_root.base_of(_image_of(instructions))
+        base_root.base_of(_image_of(task, instructions))
     except NotInterpretable as error:
         return error.message.removeprefix(f"{task.name}: ")
     return None
@@ -142,17 +143,18 @@ def _read(task: Task, *, with_skills: bool) -> tuple[Instruction, ...]:
     file = task.environment / "Dockerfile"
     # A task without one is its image as it is.
     text = text_of(file) if file.is_file() else f"FROM {task.settings.image}\n"
-    if not with_skills:
-        text = without_skills(text)[0]
     try:
+        if not with_skills:
+            text = without_skills(text)[0]
+        check_sizes(text)
         instructions = parse_dockerfile(text)
+        _check(task, instructions)
     except ConfigError as error:
         raise NotInterpretable(f"{task.name}: {error.message}") from error
-    _check(task, instructions)
     return instructions
 
 
-def _image_of(instructions: tuple[Instruction, ...]) -> str:
+def _image_of(task: Task, instructions: tuple[Instruction, ...]) -> str:
     """The image of FROM; arguments before it count for its line alone."""
     arguments: dict[str, str] = {}
     for instruction in instructions:
@@ -160,7 +162,10 @@ def _image_of(instructions: tuple[Instruction, ...]) -> str:
             arguments.update(environment_pairs(instruction, arguments))
         if instruction.keyword == "FROM":
             break
-    return expanded(instruction.value, arguments).split()[0]
+    image = expanded(instruction.value, arguments).split()[:1]
+    if not image:
+        raise NotInterpretable(f"{task.name}: line {instruction.line} names no image.")
+    return image[0]
 
 
 def _prepared(store: Path, name: str, *, rebuild: bool) -> str:
@@ -193,6 +198,8 @@ def _check(task: Task, instructions: tuple[Instruction, ...]) -> None:
             raise NotInterpretable(f"{where}: local mode cannot do ONBUILD.")
         if instruction.keyword == "USER" and instruction.value not in _ROOT_USERS:
             raise NotInterpretable(f"{where}: local mode runs as root, not as {instruction.value!r}.")
+        if instruction.keyword in {"ENV", "ARG"}:
+            environment_pairs(instruction, {})  # says what is wrong
         if instruction.keyword in {"COPY", "ADD"}:
             if "from" in instruction.flags and not _copies_uv(instruction):
                 raise NotInterpretable(f"{where}: local mode cannot copy from another image.")
@@ -214,7 +221,7 @@ class _Builder:
     say: Callable[[str], None]
 
     async def base(self, instructions: tuple[Instruction, ...]) -> _State:
-        image = _image_of(instructions)
+        image = _image_of(self.task, instructions)
         base = base_root.base_of(image)
         notes = [base.note] if base.note else []
         roots = self.store / "roots"

@@ -208,6 +208,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _SIZE = re.compile(r"(?i)\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?\s*\Z")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SHELL_DEFAULT = re.compile(r"\A\$\{([A-Za-z_][A-Za-z0-9_]*)(?::?-(.*))?\}\Z", re.DOTALL)
+_MOST_BYTES = 1 << 50
 MAX_SECONDS = 7 * 24 * 3600.0
 
 
@@ -345,12 +346,12 @@ class _Reader:
     def size(self, table: Mapping[str, Any], key: str, default: int) -> int:
         """``memory_mb = 4096``, or the older ``memory = "4G"``."""
         if table.get(f"{key}_mb") is not None:
-            return int(self.number(table, f"{key}_mb", default >> 20) * (1 << 20))
+            return int(min(self.number(table, f"{key}_mb", default >> 20) * (1 << 20), _MOST_BYTES))
         value = table.get(key)
         if value is None:
             return default
         match = _SIZE.match(str(value))
-        size = int(float(match[1]) * _UNITS[match[2].lower()]) if match else 0
+        size = int(min(float(match[1]) * _UNITS[match[2].lower()], _MOST_BYTES)) if match else 0
         if size > 0:
             return size
         self._replaced(key, value, f"{default >> 20} MB", 'a size such as "4G"')
