@@ -183,6 +183,7 @@ def test_the_server_bounds_the_headers_of_a_request_whatever_is_installed(
 ):
     """Row 263: httptools, which uvicorn takes where it is there, keeps headers without end."""
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
     configs: list[uvicorn.Config] = []
 
@@ -198,7 +199,52 @@ def test_the_server_bounds_the_headers_of_a_request_whatever_is_installed(
     monkeypatch.setenv("ADK_SKILLS_SERVE_TOKEN", "first-token-0123456789")
     done = CliRunner().invoke(serve_command, ["--dir", str(served), "--http", "127.0.0.1:0"])
     assert done.exit_code == 0, done.output
-    assert [config.http for config in configs] == ["h11"]
+    (config,) = configs
+    assert isinstance(config.http, type)
+    assert issubclass(config.http, H11Protocol)
+    assert config.ws == "none"
+
+
+async def test_row_284_connections_that_say_nothing_do_not_keep_others_from_the_server(
+    served: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Seen: 1,020 connections of anybody with half of a request were all that the process may have, for ever."""
+    import uvicorn
+
+    monkeypatch.setattr(server, "MOST_WAITING", 8)
+    monkeypatch.setattr(server, "BODY_SECONDS", 0.2)
+    token = "first-token-0123456789"
+    catalog = open_registry((served,), trust_project=False).view((), ())
+    config = uvicorn.Config(server.TokenGate({token: catalog}), http=server.http_protocol(), ws="none", lifespan="on")
+    running = uvicorn.Server(config)
+    listening = socket.create_server(("127.0.0.1", 0))
+    life = asyncio.create_task(running.serve(sockets=[listening]))
+    headers = {"Host": "x", "Authorization": f"Bearer {token}", "Content-Type": "application/json", **ACCEPTS}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    posts = f"POST /mcp HTTP/1.1\r\n{head}Content-Length: {len(INITIALIZE)}\r\n\r\n".encode()
+    writers = []
+
+    async def asked(data: bytes) -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection(*listening.getsockname()[:2])
+        writers.append(writer)
+        writer.write(data)
+        return reader
+
+    async with asyncio.timeout(20):
+        silent = [await asked(b"GET / HTTP/1.1\r\nHost: x\r\nX: ") for _ in range(9)]
+        with contextlib.suppress(ConnectionError):
+            assert not await silent[0].read()  # the oldest ended for the last
+        answered = await asked(posts + INITIALIZE)
+        told = await answered.readuntil(b"\r\n\r\n")
+        assert told.startswith(b"HTTP/1.1 200")
+        assert b"session" not in told.lower(), "a client could make any number of them"
+        slow = await asked(posts)
+        with contextlib.suppress(ConnectionError):
+            assert not await slow.read()
+        for writer in writers:
+            writer.close()
+        running.should_exit = True
+        await life
 
 
 def test_a_file_of_tokens_that_others_can_read_is_refused(served: Path, tmp_path: Path, run: Run):

@@ -140,7 +140,7 @@ def _clients(
 
 
 def _serve_http(place: str, clients: dict[str, CatalogReader], version: str) -> None:
-    from adk_skills_agent.sources.mcp.server import TokenGate
+    from adk_skills_agent.sources.mcp.server import TokenGate, http_protocol
 
     host, _, port = place.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
@@ -156,8 +156,7 @@ def _serve_http(place: str, clients: dict[str, CatalogReader], version: str) -> 
         raise ConfigError(f"Nothing can be served at {place}: {error.strerror}. Choose another --http.") from error
     if host not in {"127.0.0.1", "::1", "localhost"}:
         print("HTTP is not encrypted here: put a proxy with TLS in front of it.", file=sys.stderr)
-    # Not httptools, which uvicorn prefers where it is installed: that has no limit for the headers of a request.
-    server = uvicorn.Server(uvicorn.Config(gate, http="h11", log_level="warning", lifespan="on"))
+    server = uvicorn.Server(uvicorn.Config(gate, http=http_protocol(), ws="none", log_level="warning", lifespan="on"))
     at = f"{place.rpartition(':')[0]}:{listening.getsockname()[1]}"
     print(f"Serving at http://{at}/mcp", file=sys.stderr, flush=True)
     server.run(sockets=[listening])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -31,6 +32,14 @@ PAGE = 50
 TTL_MS = 60_000
 MOST_REQUESTS = 16
 """That are answered at a time: an answer has up to 16 MiB, several times, until its client has read it (row 262)."""
+
+REQUEST_SECONDS, BODY_SECONDS, ANSWER_SECONDS = 10.0, 30.0, 300.0
+"""Until a connection has sent the head of a request, then its body, and until one that was posted is answered (row
+284)."""
+MOST_WAITING = 128
+"""Connections without a request; who comes with one more ends the oldest."""
+MOST_LISTENING = 16
+"""Streams of one client that listen."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -217,9 +226,16 @@ class TokenGate:
             raise ConfigError("Serving over HTTP needs a token of at least 16 characters for each client.")
         self._apps = [
             # The gate itself checks who comes: with a token, a foreign page in a browser gets nowhere.
-            (token.encode(), skills_server(catalog, version).streamable_http_app(streamable_http_path=path, host=""))
+            # Without sessions, of which a client could make thousands: no answer depends on an earlier one.
+            (
+                token.encode(),
+                skills_server(catalog, version).streamable_http_app(
+                    streamable_http_path=path, host="", stateless_http=True
+                ),
+            )
             for token, catalog in catalogs.items()
         ]
+        self._listening: Counter[int] = Counter()
         self._places = Semaphore(MOST_REQUESTS, fair=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -232,7 +248,14 @@ class TokenGate:
             await _refuse(send)
             return
         if scope["method"] != "POST":  # a client that listens, and is told nothing
-            await app(scope, receive, send)
+            if self._listening[id(app)] >= MOST_LISTENING:
+                await _refuse(send, 429, b'{"error": "Too many streams of this client."}')
+                return
+            self._listening[id(app)] += 1
+            try:
+                await app(scope, receive, send)
+            finally:
+                self._listening[id(app)] -= 1
             return
         async with self._places.turn((str(id(app)),)):
             await app(scope, receive, send)
@@ -256,8 +279,69 @@ class TokenGate:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _refuse(send: Send) -> None:
-    body = b'{"error": "A bearer token is needed. Ask the operator of this server."}'
+_NO_TOKEN = b'{"error": "A bearer token is needed. Ask the operator of this server."}'
+
+
+async def _refuse(send: Send, status: int = 401, body: bytes = _NO_TOKEN) -> None:
     headers = [(b"content-type", b"application/json"), (b"www-authenticate", b'Bearer realm="skills"')]
-    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def http_protocol() -> type[Any]:
+    """The HTTP of uvicorn with what it lacks: an end of connections that say nothing.
+
+    Else anybody, without a token, holds as many as this process may have, for ever (row 284).
+    """
+    import asyncio
+
+    # With h11 and not httptools, which uvicorn prefers where it is installed: that has no limit for headers (row 263).
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    waiting: dict[Any, None] = {}  # the oldest first
+
+    class PatientProtocol(H11Protocol):
+        ends: asyncio.TimerHandle | None = None
+        is_sending = False
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+            super().connection_made(transport)
+            self.wait()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            waiting.pop(self, None)
+            self.end_after(None)
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.is_asked and self in waiting:
+                del waiting[self]
+                self.is_sending = True
+                self.end_after(BODY_SECONDS)
+            if self.is_asked and self.is_sending and not self.cycle.more_body:
+                self.is_sending = False
+                self.end_after(ANSWER_SECONDS if self.scope["method"] == "POST" else None)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self.wait()
+
+        @property
+        def is_asked(self) -> bool:
+            return self.cycle is not None and not self.cycle.response_complete
+
+        def wait(self) -> None:
+            if self.is_asked or self.transport.is_closing():  # the next request was there already
+                return
+            waiting[self] = None
+            self.end_after(REQUEST_SECONDS)
+            if len(waiting) > MOST_WAITING:
+                next(iter(waiting)).transport.abort()
+
+        def end_after(self, seconds: float | None) -> None:
+            if self.ends is not None:
+                self.ends.cancel()
+            self.ends = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+
+    return PatientProtocol
