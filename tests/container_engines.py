@@ -11,13 +11,17 @@ import contextlib
 import fcntl
 import functools
 import hashlib
+import http.server
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -434,3 +438,69 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("a") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[tuple[str, dict[str, tuple[dict[str, str], dict[str, str], Any]]]]:
+    """An engine on the loopback that builds and pulls anything and makes no container; its address, and what it was
+    asked last by POST: by path the headers, the query and the body.
+    """
+    asked: dict[str, tuple[dict[str, str], dict[str, str], Any]] = {}
+    answers = {
+        "version": {"ApiVersion": "1.41", "Version": "20.10"},
+        "info": {"MemTotal": 8 << 30, "DockerRootDir": "/nonexistent"},
+        "networks": [],
+        "containers/json": [],
+        "volumes": {"Volumes": []},
+        "build": {"stream": "done"},
+        "images/create": {"status": "done"},
+    }
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self, body: bytes) -> None:
+            url = urllib.parse.urlsplit(self.path)
+            path = url.path.strip("/").partition("/")[2] if url.path.startswith("/v1") else url.path.strip("/")
+            if self.command == "POST":
+                query = dict(urllib.parse.parse_qsl(url.query))
+                asked[path] = dict(self.headers), query, json.loads(body) if body.startswith(b"{") else None
+            found: Any = answers.get(path)
+            if (
+                path.startswith("images/")
+                and path.endswith("/json")
+                and ("images/create" in asked or "secret" not in path)
+            ):
+                found = {"Id": "sha256:1", "Config": {}, "RepoTags": []}
+            data = json.dumps({"message": "No such image: it"} if found is None else found).encode()
+            self.send_response(200 if found is not None else 500 if path == "containers/create" else 404)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def do_GET(self) -> None:
+            self.answer(b"")
+
+        def do_POST(self) -> None:
+            body = b""
+            if "chunked" in self.headers.get("Transfer-Encoding", ""):
+                while size := int(self.rfile.readline(), 16):
+                    body += self.rfile.read(size + 2)[:size]
+                self.rfile.readline()
+            else:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.answer(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    try:
+        yield f"tcp://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        serving.join()

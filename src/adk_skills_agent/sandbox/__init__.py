@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         control_group,
         control_groups_problem,
         require_bubblewrap,
+        what_is_scarce,
     )
     from adk_skills_agent.sandbox.container import ContainerOptions, ContainerSandbox
     from adk_skills_agent.sandbox.container.engine import (
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     )
     from adk_skills_agent.sandbox.container.engine import (
         engine_urls,
+    )
+    from adk_skills_agent.sandbox.container.removals import (
+        labels as container_labels,
+    )
+    from adk_skills_agent.sandbox.container.removals import (
+        sweep_orphans,
     )
     from adk_skills_agent.sandbox.contract import (
         CONCERNS,
@@ -104,8 +111,9 @@ if TYPE_CHECKING:
 # The same for Python at run time: the names of each module.
 _NAMES = {
     "choose": "SANDBOX_NAMES SandboxChoice choose_sandbox sandbox_of",
-    "components": "container_filter control_group control_groups_problem require_bubblewrap",
+    "components": "container_filter control_group control_groups_problem require_bubblewrap what_is_scarce",
     "container": "ContainerOptions ContainerSandbox",
+    "container.removals": "labels=container_labels sweep_orphans",
     "container.engine": "engine_urls Engine=ContainerEngine connect_now=connect_engine",
     "contract": (
         "CONCERNS ExecutionRequest ExecutionResult InputFile IsolationLevel IsolationReport Network OutputFile "

@@ -8,11 +8,14 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Iterator
+from pathlib import Path
 
 from adk_skills_agent.errors import SandboxUnavailable
+from adk_skills_agent.platforms import is_nearly_full
 from adk_skills_agent.sandbox.local.cgroup import ControlGroup, NoControlGroups, group_pool
 from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 from adk_skills_agent.sandbox.process import seccomp
+from adk_skills_agent.sandbox.process.tree import machine_memory
 
 
 def require_bubblewrap(without: str) -> str:
@@ -55,3 +58,22 @@ def control_group() -> Iterator[ControlGroup | None]:
         yield group
     finally:
         pool.give_back(group)
+
+
+def what_is_scarce(folder: Path | None = None) -> str | None:
+    """What this machine has next to nothing left of: its memory, that of all TCP, or the disk of a folder; None if
+    there is enough.
+
+    For what runs without the watchdog of a script's sandbox: there is memory that no limit of a container or control
+    group counts (rows 136 and 283).
+    """
+    if folder is not None and is_nearly_full(folder):
+        return f"the disk of {folder} is nearly full"
+    if machine_memory().is_scarce:
+        return "the machine has next to no memory left"
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        pressure = int(Path("/proc/sys/net/ipv4/tcp_mem").read_text().split()[1])
+        _, _, counts = Path("/proc/net/sockstat").read_text().partition("\nTCP:")
+        if int(counts.partition(" mem ")[2].split()[0]) > pressure * 3 // 4:
+            return "the connections of the machine have nearly all memory that there is for TCP"
+    return None

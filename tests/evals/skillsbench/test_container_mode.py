@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import container_engines
-from adk_skills_agent.errors import SandboxUnavailable
+from adk_skills_agent.errors import SandboxError, SandboxUnavailable
 from adk_skills_agent.evals.skillsbench.container_mode import ContainerMode, open_container_mode
 from adk_skills_agent.evals.skillsbench.environment import BuildError, Phase, TaskEnvironment
 from adk_skills_agent.evals.skillsbench.task import Task
@@ -183,6 +183,21 @@ async def test_a_dockerfile_that_fails_says_what_the_engine_said(containers: Con
         await opened(containers, task)
     assert "because" in failed.value.output
     assert "freed" in await containers.prune()
+
+
+async def test_row_283_a_build_and_a_container_end_when_the_machine_has_next_to_nothing_left(
+    containers: ContainerMode, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = await opened(containers, task)
+    with monkeypatch.context() as patch:
+        patch.setattr("adk_skills_agent.evals.skillsbench.environment.what_is_scarce", lambda _: "the disk is full")
+        with pytest.raises(SandboxError, match="was removed, because the disk is full"):
+            await box.run(("sleep", "60"), seconds=60)
+    await box.close()
+    long = make_task(tmp_path / "tasks", "long", environment__Dockerfile=f"FROM {BASE}\nRUN echo because; sleep 60\n")
+    monkeypatch.setattr("adk_skills_agent.evals.skillsbench.container_image.what_is_scarce", lambda _: "it is full")
+    with pytest.raises(BuildError, match="the build was ended, because it is full"):
+        await opened(containers, long)
 
 
 @pytest.mark.requirement("S0-125")

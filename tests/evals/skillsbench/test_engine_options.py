@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.errors import ConfigError
+import container_engines
+from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.evals.skillsbench.container_mode import open_container_mode
 from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED, EngineOptions, read_engine_options
+from adk_skills_agent.sandbox import ContainerSandbox, ExecutionRequest, SandboxPolicy
+from evals.skillsbench.bench_tasks import make_task
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
@@ -59,3 +65,50 @@ def test_user_and_password_of_a_proxy_are_told_nowhere() -> None:
     assert "proxy:3128" in said
     assert "kept-here" in said
     assert EngineOptions().without_secrets(said) == said
+
+
+async def test_tasks_get_nothing_of_the_users_settings_of_the_engine_and_not_all_of_its_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen (rows 281 and 282): the login of a proxy was in each task's environment, a FROM got private images with the
+    user's login, a build could have any memory, and a trial as much as its task says.
+    """
+    pytest.importorskip("docker")
+    login = base64.b64encode(b"owner:word-of-the-registry").decode()
+    proxies = {"default": {"httpProxy": "http://owner:word-of-the-proxy@proxy.example:3128"}}
+    settings = {"proxies": proxies, "auths": {"registry.example": {"auth": login}}}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    named = "registry.example/secret:1"
+    task = make_task(
+        tmp_path / "tasks",
+        environment__Dockerfile=f"FROM {named}\nCOPY --from=registry.example/other / /\n",
+        task_DOT_toml='[environment]\nmemory = "1000G"\n',
+    )
+    with container_engines.recorded() as (url, asked):
+        monkeypatch.setenv("DOCKER_HOST", url)
+        mode = open_container_mode(read_engine_options(base_images=[f"{named}={named}"]))
+        try:
+            image = await mode.build(task, with_skills=True, rebuild=True, say=lambda _: None)
+            with pytest.raises(SandboxError, match="could not be started"):
+                await mode.open(task, image)
+        finally:
+            await mode.close()
+        headers, query, _ = asked["build"]
+        assert "X-Registry-Config" not in headers
+        assert "word-of-the-proxy" not in json.dumps(query)
+        assert query["memory"] == query["memswap"] == str(6 << 30)
+        assert "X-Registry-Auth" in asked["images/create"][0], "what the owner names is fetched with the owner's login"
+        made = asked["containers/create"][2]
+        assert not made.get("Env")
+        assert made["HostConfig"]["Memory"] == made["HostConfig"]["MemorySwap"] == 6 << 30
+        assert made["HostConfig"]["CapDrop"] == ["NET_RAW", "MKNOD"]
+        assert made["Cmd"][0] == "sleep"
+        assert made["Cmd"][1].isdigit(), "a container whose runner was killed ends"
+        assert "adk-skills.owner" in made["Labels"]
+
+        sandbox = ContainerSandbox("image", base_url=url)
+        with pytest.raises(SandboxError):
+            await sandbox.run(ExecutionRequest(("true",), SandboxPolicy()))
+        await sandbox.close()
+        assert "proxy" not in json.dumps(asked["containers/create"][2]["Env"]).lower()

@@ -18,6 +18,7 @@ from adk_skills_agent.evals.skillsbench.container_mode import ContainerEnvironme
 from adk_skills_agent.evals.skillsbench.engine_options import EngineOptions
 from adk_skills_agent.evals.skillsbench.environment import BuiltImage, Phase
 from adk_skills_agent.evals.skillsbench.trial import grade, reward_of
+from adk_skills_agent.sandbox import what_is_scarce
 from evals.skillsbench.bench_tasks import HostBox, make_task
 
 
@@ -126,6 +127,22 @@ async def test_row_161_a_command_in_local_mode_ends_before_the_disk_is_full(
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert local_run._of_this_machine(1 << 50) == machine * 3 // 4
     assert local_run._of_this_machine(1 << 20) == 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("used", "said"),
+    [("TCP: inuse 3 orphan 0 tw 0 alloc 4 mem 301\n", "memory that there is for TCP"), ("TCP: inuse 3 mem 5\n", None)],
+)
+def test_row_283_what_tcp_of_the_machine_has_is_looked_at(
+    used: str, said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {
+        "/proc/sys/net/ipv4/tcp_mem": "100\t400\t600\n",
+        "/proc/net/sockstat": f"sockets: used 9\n{used}UDP: mem 9\n",
+    }
+    monkeypatch.setattr(Path, "read_text", lambda path: texts[str(path)])
+    assert (what_is_scarce() or "").endswith(said or "")
+    assert (what_is_scarce() is None) == (said is None)
 
 
 class _Endless:

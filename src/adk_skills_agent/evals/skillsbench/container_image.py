@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -29,8 +31,33 @@ from adk_skills_agent.evals.skillsbench.environment import BuildError, BuiltImag
 from adk_skills_agent.evals.skillsbench.local_image import layer_key
 from adk_skills_agent.evals.skillsbench.task import Task, text_of
 from adk_skills_agent.evals.skillsbench.user_range import UserRange, open_user_range
+from adk_skills_agent.sandbox import what_is_scarce
 
 _DIGEST = "adk-skills.skillsbench"
+_LEAST_MEMORY = 2 << 30
+"""Bytes that a step of a build may have, as in local mode."""
+_LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMachine:
+    """What the engine's machine has for tasks."""
+
+    memory_bytes: int | None = None  # most for one; None where it does not say
+    disk: Path | None = None  # where the engine keeps its files; None when that is not on this machine
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> EngineMachine:
+        """From what the engine tells of itself."""
+        total, root = told.get("MemTotal"), str(told.get("DockerRootDir") or "")
+        return cls(
+            total * 3 // 4 if isinstance(total, int) and total > 0 else None,
+            Path(root) if root.startswith("/") and Path(root).is_dir() else None,
+        )
+
+    def memory(self, wanted: int) -> int:
+        """What a task's settings want, and no more than leaves room for others (rows 161 and 282)."""
+        return wanted if self.memory_bytes is None else min(wanted, self.memory_bytes)
 
 
 async def build_image(
@@ -42,6 +69,7 @@ async def build_image(
     with_skills: bool,
     rebuild: bool,
     say: Callable[[str], None],
+    machine: EngineMachine,
 ) -> BuiltImage:
     """Build, or take the image of the same Dockerfile and context that is there.
 
@@ -74,7 +102,9 @@ async def build_image(
         with tempfile.TemporaryFile() as packed:
             write_tar(packed, [context], {DOCKERFILE: text})
             packed.seek(0)
-            wanted = EngineBuild(task.name, tag, packed, max(1.0, left), {_DIGEST: digest}, nocache=rebuild)
+            memory = machine.memory(max(task.limits.memory_bytes, _LEAST_MEMORY))
+            labels = {_DIGEST: digest}
+            wanted = EngineBuild(task.name, tag, packed, max(1.0, left), labels, memory, machine.disk, nocache=rebuild)
             return build(client, wanted, options, say), False
 
     image, cached = await asyncio.to_thread(built)
@@ -118,9 +148,10 @@ class BaseImage:
 class BaseImages:
     """The bases of a run; close it at the end."""
 
-    def __init__(self, client: Any, options: EngineOptions) -> None:
+    def __init__(self, client: Any, options: EngineOptions, machine: EngineMachine) -> None:
         self._client = client
         self._options = options
+        self._machine = machine
         self._users: UserRange | None = None
         self._made: dict[str, BaseImage] = {}
         self._turn = asyncio.Lock()
@@ -147,6 +178,7 @@ class BaseImages:
         mapped = self._options.base_images.get(image)
         if mapped is not None:
             name, note, script = mapped, f"{mapped} stands for {image}.", ""
+            await asyncio.to_thread(self._get, mapped)
         elif self._options.packages is not None:
             try:
                 base = base_of(image)
@@ -162,6 +194,19 @@ class BaseImages:
         if not script and self._options.certificates is None:
             return BaseImage(name, note)
         return BaseImage(await asyncio.to_thread(self._over, name, script, seconds, say), note)
+
+    def _get(self, name: str) -> None:
+        """Have the engine get an image that the owner named, with the owner's login: builds get no login (row 281)."""
+        import docker.errors
+        import requests
+
+        try:
+            try:
+                self._client.images.get(name)
+            except docker.errors.ImageNotFound:
+                self._client.images.pull(name)
+        except (docker.errors.DockerException, requests.RequestException) as error:
+            raise BuildError(f"The engine could not get {name}: {error}") from error
 
     async def _of_packages(self, base: Base, folder: Path, seconds: float) -> str:
         import docker.errors
@@ -206,7 +251,9 @@ class BaseImages:
         with tempfile.TemporaryFile() as packed:
             write_tar(packed, [], {DOCKERFILE: text, **documents})
             packed.seek(0)
-            build(self._client, EngineBuild(f"The base {name}", tag, packed, seconds, {}), self._options, say)
+            memory, disk = self._machine.memory_bytes, self._machine.disk
+            wanted = EngineBuild(f"The base {name}", tag, packed, seconds, {}, memory, disk)
+            build(self._client, wanted, self._options, say)
         return tag
 
 
@@ -236,49 +283,99 @@ class EngineBuild:
     context: IO[bytes]  # a tar with ``DOCKERFILE`` in it, at its start
     seconds: float
     labels: Mapping[str, str]
+    memory_bytes: int | None  # most for a step; None leaves it to the engine
+    disk: Path | None  # it is ended when the disk of this folder is nearly full
     nocache: bool = False  # whether the engine's layers of earlier builds do not count
 
 
 def build(client: Any, build: EngineBuild, options: EngineOptions, say: Callable[[str], None]) -> Any:
-    """Build it and return the engine's image; blocks. Raises ``BuildError`` when that fails."""
+    """Build it and return the engine's image; blocks. Raises ``BuildError`` when that fails.
+
+    What it builds is a stranger's, so of the SDK's settings of the user it gets neither the proxies nor the logins for
+    registries, with which a FROM or COPY would get the user's private images (row 281).
+    """
     import docker.errors
     import requests
+    import urllib3
 
     lines: list[str] = []
     ends = time.monotonic() + build.seconds
     too_long = BuildError(f"{build.what}: the build took longer than {build.seconds:g} seconds")
+    limits = {} if build.memory_bytes is None else dict.fromkeys(("memory", "memswap"), build.memory_bytes)
+    scarce: list[str] = []
     try:
-        messages = client.api.build(
-            fileobj=build.context,
-            custom_context=True,
-            dockerfile=DOCKERFILE,
-            tag=build.tag,
-            rm=True,
-            forcerm=True,
-            nocache=build.nocache,
-            decode=True,
-            labels=dict(build.labels),
-            network_mode=options.build_network,
-            buildargs=dict(options.build_arguments),
-            timeout=build.seconds,  # of silence; a build that says something is ended below
-        )
-        for message in messages:
-            line = options.without_secrets(str(message.get("stream") or message.get("status") or "").rstrip())
-            if line:
-                lines.append(line)
-                del lines[:-_LAST_LINES]
-                say(f"{build.what}: {line[:120]}")
-            if "error" in message:
-                why = options.without_secrets(str(message["error"])).strip()
-                raise BuildError(f"{build.what}: the engine could not build it: {why}", "\n".join(lines))
-            if time.monotonic() > ends:
-                messages.close()  # the engine ends a build nobody listens to
-                too_long.output = "\n".join(lines)
-                raise too_long
+        with _ended_when_scarce(client, build.disk, scarce):
+            messages = client.api.build(
+                fileobj=build.context,
+                custom_context=True,
+                dockerfile=DOCKERFILE,
+                tag=build.tag,
+                rm=True,
+                forcerm=True,
+                nocache=build.nocache,
+                decode=True,
+                labels=dict(build.labels),
+                network_mode=options.build_network,
+                buildargs=dict(options.build_arguments),
+                use_config_proxy=False,
+                container_limits=limits,
+                timeout=build.seconds,  # of silence; a build that says something is ended below
+            )
+            for message in messages:
+                line = options.without_secrets(str(message.get("stream") or message.get("status") or "").rstrip())
+                if line:
+                    lines.append(line)
+                    del lines[:-_LAST_LINES]
+                    say(f"{build.what}: {line[:120]}")
+                if "error" in message:
+                    why = options.without_secrets(str(message["error"])).strip()
+                    raise BuildError(f"{build.what}: the engine could not build it: {why}", "\n".join(lines))
+                if time.monotonic() > ends:
+                    messages.close()  # the engine ends a build nobody listens to
+                    too_long.output = "\n".join(lines)
+                    raise too_long
+        if scarce:
+            raise BuildError(f"{build.what}: the build was ended, because {scarce[0]}", "\n".join(lines))
         return client.images.get(build.tag)
     except requests.exceptions.Timeout:
         too_long.output = "\n".join(lines)
         raise too_long from None
-    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+    except (docker.errors.DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        if scarce:
+            raise BuildError(f"{build.what}: the build was ended, because {scarce[0]}", "\n".join(lines)) from None
         why = options.without_secrets(str(error))
         raise BuildError(f"{build.what}: the engine could not build it: {why}", "\n".join(lines)) from error
+
+
+@contextlib.contextmanager
+def _ended_when_scarce(client: Any, disk: Path | None, scarce: list[str]) -> Iterator[None]:
+    """Hang up on the build of this thread when the machine has next to nothing left; ``scarce`` then says of what.
+
+    Engines limit neither what a build writes nor what it has beside memory (row 283).
+    """
+    answers: list[Any] = []
+    mine, over = threading.get_ident(), threading.Event()
+    hooks = client.api.hooks["response"]
+
+    def hook(answer: Any, **_: object) -> None:
+        if threading.get_ident() == mine:
+            answers.append(answer)
+
+    def watch() -> None:
+        while not over.wait(_LOOK_SECONDS):
+            found = what_is_scarce(disk)
+            if found is not None and answers:
+                scarce.append(found)
+                with contextlib.suppress(AttributeError, ValueError, RuntimeError, OSError):  # urllib3 before 2.3
+                    answers[-1].raw.shutdown()
+                return
+
+    hooks.append(hook)
+    watcher = threading.Thread(target=watch, name="adk-skills-build", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        hooks.remove(hook)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
-from adk_skills_agent.evals.skillsbench.container_image import BaseImages, build_image
+from adk_skills_agent.evals.skillsbench.container_image import BaseImages, EngineMachine, build_image
 from adk_skills_agent.evals.skillsbench.dockerfile import Source, write_tar
 from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED, EngineOptions
 from adk_skills_agent.evals.skillsbench.environment import (
@@ -28,9 +28,17 @@ from adk_skills_agent.evals.skillsbench.environment import (
     Ran,
     TaskEnvironment,
     TaskSandbox,
+    until_scarce,
 )
 from adk_skills_agent.evals.skillsbench.task import Task
-from adk_skills_agent.sandbox import Capture, ContainerEngine, connect_engine, engine_urls
+from adk_skills_agent.sandbox import (
+    Capture,
+    ContainerEngine,
+    connect_engine,
+    container_labels,
+    engine_urls,
+    sweep_orphans,
+)
 
 _ANSWER_SECONDS = 600.0
 _NETWORKS = ("bridge", "podman")
@@ -43,12 +51,16 @@ class ContainerMode(TaskSandbox):
 
     name = "container"
 
-    def __init__(self, engine: ContainerEngine, network: str | None, options: EngineOptions) -> None:
+    def __init__(
+        self, engine: ContainerEngine, network: str | None, options: EngineOptions, machine: EngineMachine
+    ) -> None:
         self._engine = engine
         self._client = client = engine.ask_now(lambda client: client, "answer")
         self._network = network
         self._options = options
-        self._bases = BaseImages(client, options)
+        self._machine = machine
+        self._bases = BaseImages(client, options, machine)
+        client.api.auth = _without_logins
 
     def problem(self, task: Task) -> str | None:
         """The engine finds out; only the task's own reasons count before."""
@@ -57,7 +69,14 @@ class ContainerMode(TaskSandbox):
     async def build(self, task: Task, *, with_skills: bool, rebuild: bool, say: Callable[[str], None]) -> BuiltImage:
         """Build with the engine; the image of the same files is taken when it is there."""
         return await build_image(
-            self._client, task, self._bases, self._options, with_skills=with_skills, rebuild=rebuild, say=say
+            self._client,
+            task,
+            self._bases,
+            self._options,
+            with_skills=with_skills,
+            rebuild=rebuild,
+            say=say,
+            machine=self._machine,
         )
 
     async def open(self, task: Task, image: BuiltImage) -> TaskEnvironment:
@@ -67,18 +86,23 @@ class ContainerMode(TaskSandbox):
 
         client: Any = self._client
         limits, network = task.limits, self._network
+        memory = self._machine.memory(limits.memory_bytes)
+        lasts = int(2 * limits.agent_seconds + limits.verifier_seconds + _LASTS_SECONDS)
 
         def start() -> Any:
             # Connected from the start where there is a network: disconnecting works everywhere, connecting does not.
             return client.containers.run(
                 image.handle,
-                ["sleep", "infinity"],
+                ["sleep", str(lasts)],
                 entrypoint="",
                 detach=True,
                 init=False,
                 user="0",
-                labels={LABEL: task.name},
-                mem_limit=limits.memory_bytes,
+                labels={LABEL: task.name, **container_labels(lasts=lasts)},
+                cap_drop=list(_DROPPED),
+                use_config_proxy=False,  # of the user's settings, with their logins (row 281)
+                mem_limit=memory,
+                memswap_limit=memory,
                 nano_cpus=int(limits.cpus * _NANO),
                 pids_limit=_PIDS,
                 working_dir="/",
@@ -89,7 +113,7 @@ class ContainerMode(TaskSandbox):
             container = await asyncio.to_thread(start)
         except (docker.errors.DockerException, requests.RequestException) as error:
             raise SandboxError(f"The container of {task.name} could not be started: {error}") from error
-        environment = ContainerEnvironment(self._client, container, image, network, self._options)
+        environment = ContainerEnvironment(self._client, container, image, network, self._options, self._machine.disk)
         try:
             if self._options.certificates is not None:  # of the build
                 await environment.remove(posixpath.dirname(TRUSTED))
@@ -141,24 +165,35 @@ def open_container_mode(options: EngineOptions | None = None) -> ContainerMode:
     try:
         # Not docker.from_env(): what it cannot connect it leaves open.
         engine = connect_engine(engine_urls())
-        names = engine.ask_now(_patient, "list its networks")
+        names, machine = engine.ask_now(_patient, "list its networks")
     except SandboxError as error:
         why = error.message.rstrip(".")
         missing = f"no engine answers ({why}). Start Docker or Podman, set DOCKER_HOST, or take --sandbox local"
         raise SandboxUnavailable(f"Tasks cannot run in containers: {missing}.", (missing,)) from error
     network = next((name for name in _NETWORKS if name in names), None)
-    return ContainerMode(engine, network, options or EngineOptions())
+    return ContainerMode(engine, network, options or EngineOptions(), machine)
 
 
-def _patient(client: Any) -> set[str]:
+def _patient(client: Any) -> tuple[set[str], EngineMachine]:
     client.api.timeout = _ANSWER_SECONDS
-    return {str(found.name) for found in client.networks.list()}
+    sweep_orphans(client)  # what runners left that were killed goes on until then
+    return {str(found.name) for found in client.networks.list()}, EngineMachine.of(client.info())
+
+
+def _without_logins(request: Any) -> Any:
+    """The SDK sends with each build the user's logins for all registries (row 281)."""
+    request.headers.pop("X-Registry-Config", None)
+    return request
 
 
 # A trial in a container that sleeps: each command is an exec of the engine with a time of its own (S0-130, S0-131).
 
 _Result = TypeVar("_Result")
 _PIDS = 4096
+_LASTS_SECONDS = 3600.0
+"""Beside the times of agent and verifier: after it a container ends by itself, also when its runner was killed."""
+_DROPPED = ("NET_RAW", "MKNOD")
+"""Capabilities that engines leave to containers, and local mode does not: others are on the same network."""
 _NANO = 1_000_000_000
 _ASKS_AGAIN = 0.2
 _MOST_SAID = 1 << 20
@@ -169,7 +204,13 @@ class ContainerEnvironment(TaskEnvironment):
     """See :meth:`ContainerMode.open`. All calls of the engine are made in threads."""
 
     def __init__(
-        self, client: Any, container: Any, image: BuiltImage, network: str | None, options: EngineOptions
+        self,
+        client: Any,
+        container: Any,
+        image: BuiltImage,
+        network: str | None,
+        options: EngineOptions,
+        disk: Path | None = None,
     ) -> None:
         self.workdir = image.workdir
         self._client = client
@@ -182,6 +223,13 @@ class ContainerEnvironment(TaskEnvironment):
         self._turn = asyncio.Lock()
         self._threads = ThreadPoolExecutor(4, "adk-skills-exec")
         self._closed = False
+        self._scarce: str | None = None
+        self._watching = asyncio.create_task(self._watch(disk))
+
+    async def _watch(self, disk: Path | None) -> None:
+        """Remove it when the machine has next to nothing left, also while nobody has a command in it."""
+        self._scarce = await until_scarce(disk)
+        await self._in_thread(self._remove)
 
     async def run(
         self,
@@ -245,6 +293,8 @@ class ContainerEnvironment(TaskEnvironment):
                 await asyncio.shield(self._end_all())
                 await asyncio.wait([running], timeout=10)
                 raise
+        if self._scarce is not None:
+            raise SandboxError(self._why_removed())
         killed = code is None or timed_out or code == 137
         return Ran(
             None if killed else code,
@@ -287,6 +337,9 @@ class ContainerEnvironment(TaskEnvironment):
         """Remove the container."""
         if not self._closed:
             self._closed = True
+            if self._scarce is None:
+                self._watching.cancel()
+            await asyncio.wait([self._watching])  # it may be removing it
             await self._in_thread(self._remove)
             self._threads.shutdown(wait=False)
 
@@ -298,7 +351,12 @@ class ContainerEnvironment(TaskEnvironment):
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+            if self._scarce is not None:
+                raise SandboxError(self._why_removed()) from None
             raise SandboxError(f"The container of {self._container.name} failed: {error}") from error
+
+    def _why_removed(self) -> str:
+        return f"The container {self._container.name} was removed, because {self._scarce}."
 
     async def _end_all(self) -> None:
         """Restarting ends every process, whatever it did to hide, and keeps the files."""

@@ -15,11 +15,25 @@ from pathlib import Path
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.evals.skillsbench.results import BuildCounts
 from adk_skills_agent.evals.skillsbench.task import Task
+from adk_skills_agent.sandbox import what_is_scarce
 
 LOGS = "/logs"
 """A folder of the environment whose files the runner reads afterwards: ``/logs/verifier/reward.txt`` is one."""
 MAX_OUTPUT_BYTES = 1 << 20
 """Most bytes kept of what one command writes: the start and the end."""
+
+
+_LOOK_SECONDS = 0.5
+
+
+async def until_scarce(folder: Path | None) -> str:
+    """Wait until this machine has next to nothing left of something, such as the disk of a folder; says of what.
+
+    Limits bound what one task may have of most things; this bounds what they do not count (row 283).
+    """
+    while (found := await asyncio.to_thread(what_is_scarce, folder)) is None:  # noqa: ASYNC110  # no event tells it
+        await asyncio.sleep(_LOOK_SECONDS)
+    return found
 
 
 class BuildError(SandboxError):

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.evals.skillsbench.engine_options import TRUST_VARIABLES, TRUSTED, proxies_of
-from adk_skills_agent.evals.skillsbench.environment import MAX_OUTPUT_BYTES, Ran
+from adk_skills_agent.evals.skillsbench.environment import MAX_OUTPUT_BYTES, Ran, until_scarce
 from adk_skills_agent.evals.skillsbench.user_range import UserRange
-from adk_skills_agent.platforms import is_nearly_full
 from adk_skills_agent.sandbox import (
     Capture,
     ControlGroup,
@@ -30,7 +29,6 @@ from adk_skills_agent.sandbox import (
 
 _SET_UP_FAILED = 125
 _DRAIN_SECONDS = 2.0
-_LOOK_SECONDS = 0.5
 _HOST_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _CAPABILITIES = (
     # What Docker leaves to root of a container, less those over the network and devices.
@@ -101,6 +99,8 @@ async def run_in_layers(
                 cwd="/",
                 process_group=dies_with_us,
             )
+        except OSError as error:  # a command, with its variables, that is longer than the kernel takes
+            raise SandboxError(f"The command could not be started: {error.strerror}.") from error
         finally:
             os.close(keeps_alive)
             os.close(go)
@@ -147,14 +147,14 @@ async def _followed(
             if on_output is not None:
                 on_output(data)
 
-    async def fill() -> None:  # over when the disk is: nothing else bounds what a task writes there
-        while not await asyncio.to_thread(is_nearly_full, store):  # noqa: ASYNC110  # no event tells it
-            await asyncio.sleep(_LOOK_SECONDS)
+    async def watch() -> str:  # nothing else bounds what a task writes, or has of the memory of TCP
+        found = await until_scarce(store)
         process.kill()
+        return found
 
     feeding = asyncio.create_task(feed())
     draining = asyncio.create_task(drain())
-    filling = asyncio.create_task(fill())
+    watching = asyncio.create_task(watch())
     timed_out = False
     try:
         try:
@@ -166,12 +166,12 @@ async def _followed(
             await process.wait()
         await asyncio.wait([draining], timeout=_DRAIN_SECONDS)
     finally:
-        is_full = filling.done() and filling.exception() is None
-        for task in (feeding, draining, filling):
+        scarce = watching.result() if watching.done() and watching.exception() is None else None
+        for task in (feeding, draining, watching):
             task.cancel()
-        await asyncio.gather(feeding, draining, filling, return_exceptions=True)
-    if is_full:
-        raise SandboxError("The disk of the environments is nearly full, so the command was ended; see --cache-dir.")
+        await asyncio.gather(feeding, draining, watching, return_exceptions=True)
+    if scarce is not None:
+        raise SandboxError(f"The command was ended, because {scarce}; for the disk see --cache-dir.")
     code = process.returncode
     output = bytes(capture.kept())
     if code == _SET_UP_FAILED and not timed_out and output.count(b"\n") <= 1:  # only a sentence

@@ -117,6 +117,8 @@ class Plan:
             "stdin_open": True,
             "tty": False,
             "working_dir": "/work",
+            # Else the SDK adds the proxies of the user's own settings, with their logins (row 281).
+            "use_config_proxy": False,
             "hostname": "sandbox",
             "environment": dict(_ENVIRONMENT),
             "labels": dict(labels),

@@ -108,6 +108,7 @@ def _fill(client: DockerClient, name: str, marks: Mapping[str, str], image: str,
             command=[],
             mounts=[Mount(_AT, name, type="volume", no_copy=True)],
             network_mode="none",
+            use_config_proxy=False,
             labels=labels(lasts=0),
         )
         try:
