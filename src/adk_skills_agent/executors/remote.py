@@ -183,7 +183,8 @@ class _Shell:
             timed_out=bool(getattr(found, "timed_out", False)),
         )
 
-    async def read(self, path: str) -> bytes:
+    async def read(self, path: str, most: int) -> bytes:
+        del most  # google-adk's environments give a whole file, as their service does
         return await self._environment.read_file(_path(path))
 
     async def write(self, path: str, content: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -105,6 +106,33 @@ def test_who_leaves_the_session_and_holds_the_output_is_not_waited_for(ask: Ask)
     before = time.monotonic()
     assert execute(ask, "sh -c 'setsid sleep 60 & echo done'")["stdout"] == "done\n"
     assert time.monotonic() - before < 30
+
+
+def test_row_285_a_command_cannot_ask_for_another_one_that_outlives_it(ask: Ask, tmp_path: Path):
+    """Seen: a script had the server start a process without limits, and that changed the answer on its way."""
+    refusals = []
+
+    def asks() -> None:
+        while not (tmp_path / "base" / "started").exists():
+            time.sleep(0.01)
+        body, kind = upload("planted", b"x")
+        refusals.extend(
+            (
+                ask("/execute", b'{"command": "true"}')[0],
+                ask("/upload", body, **{"Content-Type": kind})[0],
+                ask("/download/started")[0],
+                ask("/list/")[0],
+                ask("/")[0],
+            )
+        )
+        (tmp_path / "base" / "go").touch()
+
+    asking = threading.Thread(target=asks)
+    asking.start()
+    assert execute(ask, "sh -c 'touch started; until [ -e go ]; do sleep 0.02; done'")["exit_code"] == 0
+    asking.join()
+    assert refusals == [409, 409, 409, 409, 200]
+    assert ask("/download/started")[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,21 @@ async def test_row_72_a_shared_kernel_is_said(cluster: Cluster):
     del cluster.spec["runtimeClassName"]
     result = await cluster.sandbox().run(request("true"))
     assert result.isolation.enforced["syscalls"] == "shared"
-    assert any(sentence.startswith("kernel: ") for sentence in result.isolation.degraded)
+    assert any(sentence.startswith("syscalls: ") for sentence in result.isolation.degraded)
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [(1000, "did not give the result's file"), (1 << 40, "says that the result has 1,099,511,627,776")],
+)
+async def test_row_285_of_an_answer_that_was_exchanged_only_its_size_is_read(
+    size: int, said: str, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Seen: a file of 3 GiB in its place took 6 GiB of the agent's memory."""
+    monkeypatch.setattr("adk_skills_agent.sandbox.remote.remote._found", lambda *_: size)
+    large = "open('a.bin', 'wb').write(__import__('os').urandom(1 << 20))"
+    with pytest.raises(SandboxError, match=said):
+        await cluster.sandbox().run(request("python3", "-c", large, workspace=tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ happened. The claim has a shutdown time: the pods of an agent that was killed go
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import os
 import threading
@@ -34,6 +35,7 @@ from adk_skills_agent.sandbox.remote.remote import (
     RemoteAnswer,
     RemoteChannel,
     ask_shell,
+    most_answer,
 )
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
 from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
@@ -125,7 +127,7 @@ class KubernetesSandbox(BatchSandbox):
         wait = seconds + policy.term_grace_seconds + self._patience
 
         def ask(request: bytes) -> Coroutine[None, None, bytes]:
-            return ask_shell(service, job, request, wait, clean_up=False)
+            return ask_shell(service, job, request, wait, most_answer(policy), clean_up=False)
 
         return PodChannel(report, ask, pod, self._namespace)
 
@@ -234,9 +236,14 @@ class _PodShell:
         found = await in_own_thread(lambda: self._pod.commands.run(command, int(wait) + 1, wait))
         return RemoteAnswer(found.exit_code, found.stdout, found.stderr, timed_out=bool(found.timed_out))
 
-    async def read(self, path: str) -> bytes:
-        content: bytes = await in_own_thread(lambda: self._pod.files.read(path.removeprefix(f"{_HOME}/")))
-        return content
+    async def read(self, path: str, most: int) -> bytes:
+        def bounded() -> bytes:
+            # What is there may be another file by now, of any size (row 285).
+            content = io.BytesIO()
+            self._pod.files.read_to(path.removeprefix(f"{_HOME}/"), content, max_bytes=most)
+            return content.getvalue()
+
+        return await in_own_thread(bounded)
 
     async def write(self, path: str, content: bytes) -> None:
         await in_own_thread(lambda: self._pod.files.write(path.removeprefix(f"{_HOME}/"), content))

@@ -57,6 +57,7 @@ INLINE_BYTES = 256 << 10
 _CHUNK = 256 << 10  # as a pipe gives it: what is made of it in one go stays small
 _CLEANUP_SECONDS = 10.0
 _CODE_HOME = "/tmp"  # noqa: S108  # of the service's machine
+_MOST_FILES, _MOST_BESIDES = 1 << 30, 64 << 20
 _SERVICE_SECONDS = 60.0
 """For the way there and back and for a service that has to start something first."""
 
@@ -83,8 +84,8 @@ class RemoteShell(Protocol):
     async def run(self, command: str, seconds: float | None) -> RemoteAnswer:
         """Run a shell command, at most so many seconds if the service can."""
 
-    async def read(self, path: str) -> bytes:
-        """A file's content."""
+    async def read(self, path: str, most: int) -> bytes:
+        """A file's content; of a larger one as little beyond ``most`` bytes as the service allows."""
 
     async def write(self, path: str, content: bytes) -> None:
         """Write a file; its folder is made if need be."""
@@ -204,7 +205,7 @@ class RemoteSandbox(BatchSandbox):
         def ask(frames: bytes) -> Coroutine[None, None, bytes]:
             if isinstance(service, RemotePython):
                 return _ask_python(service, job, frames, seconds)
-            return ask_shell(service, job, frames, seconds)
+            return ask_shell(service, job, frames, seconds, most_answer(policy))
 
         async def open_channel(_checked: SandboxPolicy) -> RemoteChannel:
             return RemoteChannel(report_of(service.name, policy), ask)
@@ -224,10 +225,15 @@ class RemoteSandbox(BatchSandbox):
                     return await self._service.open()
 
 
+def most_answer(policy: SandboxPolicy) -> int:
+    """Bytes of a run's answer, at most: the files of its workspace, encoded, and what else it can be."""
+    return 2 * (_MOST_FILES if policy.workspace_bytes is None else policy.workspace_bytes) + _MOST_BESIDES
+
+
 async def ask_shell(
-    service: RemoteShell, job: Job, request: bytes, seconds: float | None, *, clean_up: bool = True
+    service: RemoteShell, job: Job, request: bytes, seconds: float | None, most: int, *, clean_up: bool = True
 ) -> bytes:
-    """Send a run to a service and bring its answer back."""
+    """Send a run to a service and bring its answer back, of at most so many bytes."""
     packed = await threads.submit(asyncio.get_running_loop(), lambda: bundle(job, request))
     with Trouble(service.name, "did not run the command"):
         await service.write(job.bundle, packed)
@@ -235,8 +241,10 @@ async def ask_shell(
     found = _found(service.name, job, answer)
     if isinstance(found, bytes):
         return found
+    if found > most:
+        raise SandboxError(f"{service.name} says that the result has {found:,} bytes; there are at most {most:,}.")
     with Trouble(service.name, "did not give the result's file"):
-        data = await service.read(job.answer)
+        data = await service.read(job.answer, found)
     if clean_up:
         with suppress(Exception):
             async with asyncio.timeout(_CLEANUP_SECONDS):
