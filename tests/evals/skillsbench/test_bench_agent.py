@@ -114,6 +114,24 @@ async def test_skills_an_agent_writes_itself_are_used_in_a_fresh_box(tmp_path: P
     assert set(trace) == {"writing_skills", "task"}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf /logs/agent/skills; head -c 9999 /dev/zero | tr '\\0' x > /logs/agent/skills.tar",
+        "cd /logs/agent/skills; mkdir -p $(printf 'd/%.0s' $(seq 150))",
+    ],
+)
+async def test_row_286_skills_that_cannot_be_unpacked_end_no_run(tmp_path: Path, command: str) -> None:
+    """Seen: no tar where the environment has left one, and all other trials were not run."""
+    model = RuleModel(
+        [Rule(call("bash", command=command), When(user_contains=("Do not do the task",)))], otherwise=say("Done.")
+    )
+    with GeminiServer(model) as server:
+        settings = settings_for(HostSandbox(tmp_path), tmp_path / "out", [AdkAgent(server.model())])
+        await carry_out(plan_of([make_task(tmp_path / "tasks")], ("self-gen",), ("adk",)), settings)
+    assert "cannot be unpacked" in row_of(tmp_path / "out")["self-gen"]["agent_error"]
+
+
 @pytest.mark.requirement("S0-137")
 async def test_without_tests_a_used_skill_and_an_answer_pass(tmp_path: Path) -> None:
     with GeminiServer(SOLVES_WITH_THE_SKILL) as server:

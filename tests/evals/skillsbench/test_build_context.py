@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from adk_skills_agent.evals.skillsbench.dockerfile import Source, digest_of, find_sources, write_tar
-from adk_skills_agent.evals.skillsbench.environment import MissingSource
+from adk_skills_agent.evals.skillsbench.environment import BuildError, MissingSource
 
 
 @pytest.fixture
@@ -54,3 +56,10 @@ def test_a_digest_changes_with_names_modes_and_bytes(context: Path) -> None:
     (context / "src/main.py").rename(context / "src/other.py")
     seen.add(digest_of(sources))
     assert len(seen) == 4
+
+
+def test_row_286_what_has_no_room_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").write_bytes(b"x" * 100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=(1 << 30) + 99))
+    with pytest.raises(BuildError, match="no room to pack 100 bytes"):
+        write_tar(io.BytesIO(), [Source(tmp_path, folder=True)], {})

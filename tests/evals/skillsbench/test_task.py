@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import tracemalloc
 from pathlib import Path
 
@@ -211,3 +213,22 @@ def test_a_dockerfile_that_cannot_be_read_leaves_its_task_out_and_no_other(tmp_p
     folder = harbor(tmp_path / "t", "[environment]\nmemory = '9" + "9" * 400 + "G'\nstorage_mb = 1e305\n")
     (folder / "environment/Dockerfile").write_text(dockerfile)
     assert not_interpretable(read_task(folder))
+
+
+def test_row_286_files_that_are_too_large_or_too_deep_to_be_looked_at_leave_their_task_out(tmp_path: Path) -> None:
+    """Seen: a sparse file of a terabyte was packed, into a temporary file, until the disk was full."""
+    with (harbor(tmp_path / "large") / "environment/data").open("wb") as file:
+        file.truncate(1 << 40)
+    place = os.open(harbor(tmp_path / "deep") / "environment", os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=place)
+        below = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = below
+    os.close(place)
+    harbor(tmp_path / "good")
+    found = read_tasks(tmp_path)
+    assert [task.name for task in found.tasks] == ["good"]
+    assert "1,099,511," in found.skipped["large"]
+    assert "folders in folders" in found.skipped["deep"]
+    subprocess.run(["rm", "-rf", tmp_path / "deep"], check=True)

@@ -13,15 +13,17 @@ import json
 import os
 import re
 import shlex
+import shutil
 import stat
 import tarfile
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.evals.skillsbench.environment import MissingSource
+from adk_skills_agent.evals.skillsbench.environment import BuildError, MissingSource
 
 KEYWORDS = frozenset(
     [
@@ -321,6 +323,7 @@ def _from_images(instructions: Sequence[Instruction], given: Mapping[str, str]) 
 
 _NEVER_COPIED = ("Dockerfile", ".dockerignore")
 _PIECE = 1 << 20
+_LEAST_FREE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +375,15 @@ def find_sources(context: Path, patterns: Sequence[str], *, with_skills: bool, l
     return found
 
 
+def _check_room(sources: Sequence[Source]) -> None:
+    """A sparse file takes no room until it is packed (row 286). Raises ``BuildError`` when there is none for it."""
+    stats = (path.lstat() for source in sources for path, _ in source.entries())
+    size = sum(found.st_size for found in stats if stat.S_ISREG(found.st_mode))
+    if size and size > shutil.disk_usage(tempfile.gettempdir()).free - _LEAST_FREE_BYTES:
+        where = " and ".join(dict.fromkeys(str(source.path) for source in sources))
+        raise BuildError(f"There is no room to pack {size:,} bytes of {where}.")
+
+
 def digest_of(sources: Sequence[Source]) -> str:
     """SHA-256 over names, kinds, permission bits and bytes."""
     total = hashlib.sha256()
@@ -390,7 +402,11 @@ def digest_of(sources: Sequence[Source]) -> str:
 
 
 def write_tar(file: IO[bytes], sources: Sequence[Source], documents: Mapping[str, str]) -> None:
-    """Pack sources and here-documents; links stay links, what is no file, folder or link is left out."""
+    """Pack sources and here-documents; links stay links, what is no file, folder or link is left out.
+
+    Raises ``BuildError`` when there is no room for them.
+    """
+    _check_room(sources)
     with tarfile.open(fileobj=file, mode="w") as archive:
         for source in sources:
             for path, name in source.entries():

@@ -7,8 +7,10 @@ empty: nothing falls back to the other layout.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
+import os
 import re
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -25,6 +27,9 @@ from adk_skills_agent.platforms import extract_below
 from adk_skills_agent.settings import parsed_toml
 from adk_skills_agent.sources.tree import read_regular
 
+_MOST_FOLDERS = 100
+"""In folders."""
+_MOST_BYTES_OF_FILES = 32 << 30
 _COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 _PROMPT_HEADING = "## prompt"
 _RESERVED_HEADINGS = (_PROMPT_HEADING, "## role:", "## scene:", "## user-persona")
@@ -96,6 +101,7 @@ def read_tasks(folder: Path, *, containing: str = "") -> TaskSet:
 def read_task(folder: Path) -> Task:
     """One task. Raises ``ConfigError`` when a file that every task has is missing or unreadable; says which."""
     _check_links(folder)
+    _check_files(folder)
     native = (folder / "task.md").is_file()
     found: list[Diagnostic] = []
     if native:
@@ -145,6 +151,23 @@ def _check_links(folder: Path) -> None:
     for entry in (*folder.iterdir(), environment / "Dockerfile", environment / "skills"):
         if entry.is_symlink() and not entry.resolve().is_relative_to(folder.resolve().parent):
             raise ConfigError(f"{entry.relative_to(folder.parent)} is a link out of the folder of tasks.")
+
+
+def _check_files(folder: Path) -> None:
+    """What is not too large or too deep to be looked at: sparse files take no room, and any time (row 286)."""
+    size, pending = 0, [(str(folder), 0)]
+    while pending:
+        place, depth = pending.pop()
+        if depth > _MOST_FOLDERS:
+            raise ConfigError(f"{folder.name} has more than {_MOST_FOLDERS} folders in folders.")
+        with contextlib.suppress(PermissionError), os.scandir(place) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append((entry.path, depth + 1))
+                else:
+                    size += entry.stat(follow_symlinks=False).st_size
+    if size > _MOST_BYTES_OF_FILES:
+        raise ConfigError(f"The files of {folder.name} have {size:,} bytes, more than {_MOST_BYTES_OF_FILES:,}.")
 
 
 def _task_document(path: Path, found: list[Diagnostic]) -> tuple[TaskSettings, str]:
@@ -401,8 +424,13 @@ def load_skills(folder: Path) -> TaskSkills | None:
 
 
 def unpack_skills(packed: bytes, folder: Path) -> None:
-    """Unpack a tar that came out of an environment: files and folders that stay below ``folder``, nothing else."""
+    """Unpack a tar that came out of an environment: files and folders that stay below ``folder``, nothing else.
+
+    Raises ``tarfile.TarError`` or ``ValueError`` when it is none that can be.
+    """
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:") as archive:
         for member in archive:
+            if member.name.count("/") > _MOST_FOLDERS:
+                raise ValueError("it has too many folders in folders")
             if member.isfile() or member.isdir():
                 extract_below(archive, member, folder)

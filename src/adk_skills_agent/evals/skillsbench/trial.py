@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import math
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -147,7 +148,7 @@ async def _skills_of_its_own(
         return worked, None
     try:
         await asyncio.to_thread(unpack_skills, packed, folder)
-    except (OSError, EOFError, ValueError) as error:  # tarfile's errors are OSErrors
+    except (OSError, EOFError, ValueError, tarfile.TarError) as error:
         return replace(worked, error=worked.error or ("agent", f"Its skills cannot be unpacked: {error}")), None
     return worked, await asyncio.to_thread(load_skills, folder)
 
