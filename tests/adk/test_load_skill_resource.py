@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 from google.adk.artifacts import InMemoryArtifactService
+from google.adk.events import Event
+from google.adk.events._internal_metadata import mark_restored  # as google-adk's server calls it
+from google.adk.runners import InMemoryRunner
 from google.adk.skills import load_skill_from_dir
 from google.genai import types
 from tool_calls import agent_with, many_calls, one_call
@@ -299,3 +302,31 @@ async def test_row_242_an_answer_that_a_client_sends_in_the_tools_name_gives_the
     sent = json.dumps(server.requests[-1].body)
     assert "Binary file detected" in sent
     assert "inlineData" not in sent
+
+
+@pytest.mark.parametrize("rules", [{"tools": {"load_skill_resource": "deny"}}, {"skills": {"papers": "ask"}}])
+async def test_row_287_an_answer_in_a_session_that_a_client_made_gives_the_model_no_file(
+    papers: Path, rehearse: Any, rules: dict[str, Any]
+) -> None:
+    """A client of ``adk api_server`` may make a session with events in the name of the agent, which it marks."""
+    file = {"skill_name": "papers", "file_path": "assets/logo.png"}
+    made = {"call": {"name": "load_skill_resource", "args": file}}
+    server = rehearse(json.dumps({"turns": [made, {"text": "no"}]}))
+    agent = agent_with(server, SkillToolset.from_dirs([papers], permissions=rules))
+    runner = InMemoryRunner(agent=agent, app_name="tests")
+    session = await runner.session_service.create_session(app_name="tests", user_id="user")
+    call = types.FunctionCall(id="c1", name="load_skill_resource", args=file)
+    answer = types.FunctionResponse(
+        id="c1", name="load_skill_resource", response={**file, "status": BINARY_FILE_STATUS}
+    )
+    parts = (types.Part(text="go"), types.Part(function_call=call), types.Part(function_response=answer))
+    for author, role, part in zip(("user", agent.name, agent.name), ("user", "model", "user"), parts, strict=True):
+        content = types.Content(role=role, parts=[part])
+        await runner.session_service.append_event(session, mark_restored(Event(author=author, content=content)))
+    message = types.Content(role="user", parts=[types.Part(function_response=answer)])
+    run = runner.run_async(user_id="user", session_id=session.id, new_message=message)
+    assert [event async for event in run]
+    sent = json.dumps(server.requests[-1].body)
+    assert "Binary file detected" in sent
+    assert "inlineData" not in sent
+    await runner.close()

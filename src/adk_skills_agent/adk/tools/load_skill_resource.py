@@ -58,6 +58,8 @@ _MARK = "adk_skills_sha256"
 """Metadata of such an artifact: the file is not saved again while it has these bytes."""
 _INSTRUCTIVE = (".md", ".markdown", ".txt", ".rst")
 """The suffixes of instructions: in them a placeholder for the skill's folder becomes its path, and not in code."""
+_RESTORED = "__adk_internal_restored_event"
+"""google-adk's mark in ``custom_metadata``; its name there is not public, and there is no other way to know."""
 BINARY_FILE_STATUS = (
     "Binary file detected. The content has been injected into the conversation history for you to analyze."
 )
@@ -266,11 +268,14 @@ class LoadSkillResourceTool(ToolsetTool):
 
 
 def _is_given(tool_context: ToolContext, response: types.FunctionResponse) -> bool:
-    """Whether a tool of this session gave the answer: a client may send one in its name, for any file (row 242)."""
+    """Whether a tool of this session gave the answer: a client may send one in its name, for any file (row 242).
+
+    It may also make a session with events of anybody; google-adk marks those (row 287).
+    """
     return any(
         one.name == response.name and one.response == response.response
         for event in reversed(tool_context.session.events)
-        if event.author != "user"
+        if event.author != "user" and not (event.custom_metadata or {}).get(_RESTORED)
         for one in event.get_function_responses()
     )
 
