@@ -215,6 +215,12 @@ def test_a_dockerfile_that_cannot_be_read_leaves_its_task_out_and_no_other(tmp_p
     assert not_interpretable(read_task(folder))
 
 
+def test_a_category_is_a_short_text_for_it_is_in_each_row(tmp_path: Path) -> None:
+    for number, told in enumerate((f"'{'x' * 1000}'", "[1, 2]", "''")):
+        task = read_task(harbor(tmp_path / str(number), f"[metadata]\ncategory = {told}\n"))
+        assert task.settings.category == ("uncategorised" if number else "x" * 100)
+
+
 def test_row_286_files_that_are_too_large_or_too_deep_to_be_looked_at_leave_their_task_out(tmp_path: Path) -> None:
     """Seen: a sparse file of a terabyte was packed, into a temporary file, until the disk was full."""
     with (harbor(tmp_path / "large") / "environment/data").open("wb") as file:

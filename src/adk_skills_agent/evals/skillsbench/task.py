@@ -29,6 +29,7 @@ from adk_skills_agent.sources.tree import read_regular
 
 _MOST_FOLDERS = 100
 """In folders."""
+_MAX_CATEGORY_CHARS = 100  # it is in each row of the results
 _MOST_BYTES_OF_FILES = 32 << 30
 _COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 _PROMPT_HEADING = "## prompt"
@@ -264,7 +265,8 @@ class TaskSettings:
     @property
     def category(self) -> str:
         """The task's category, or ``uncategorised``; the table per domain is made by it."""
-        return str(self.metadata.get("category") or "uncategorised")
+        told = self.metadata.get("category")
+        return told[:_MAX_CATEGORY_CHARS] if isinstance(told, str) and told else "uncategorised"
 
 
 def read_toml(path: Path, found: list[Diagnostic]) -> TaskSettings:

@@ -36,6 +36,9 @@ _OWN_SKILLS = ("/root/.claude/skills", "/root/.agents/skills")
 """Where the skills an agent wrote itself are in its second environment, as curated ones are."""
 
 
+_MOST_NAMES, _MAX_NAME_CHARS = 20, 100  # of variables in a row
+
+
 @dataclass(frozen=True, slots=True)
 class BenchTrial:
     """One attempt."""
@@ -164,7 +167,8 @@ def _not_given(trial: BenchTrial, settings: BenchSettings) -> list[str]:
     asked = trial.task.settings
     wanted = {**(asked.solution_env if trial.agent == ORACLE else {}), **asked.verifier_env}
     missing = dict.fromkeys(filled(wanted, settings.variables)[1])
-    return [f"The task asks for {name} of the host, which it was not given; see --env." for name in missing]
+    names = [name[:_MAX_NAME_CHARS] for name in missing][:_MOST_NAMES]
+    return [f"The task asks for {name} of the host, which it was not given; see --env." for name in names]
 
 
 def _without_secrets(settings: BenchSettings) -> Callable[[str], str]:
