@@ -105,6 +105,14 @@ async def test_what_is_known_of_the_place_is_reported_as_remote(box):
     assert report.level is IsolationLevel.REMOTE
     assert report.enforced["syscalls"].startswith("remote (Elsewhere")
     assert any(sentence.startswith("network: 'none' is not enforced from here") for sentence in report.degraded)
+    assert any("all skills and users share it" in sentence for sentence in report.degraded)
+
+
+async def test_row_288_secrets_on_a_machine_that_all_scripts_share_are_told_to_the_owner_once(box, caplog):
+    """Seen: a script read the secret of another skill's, which ran at the same time, in /proc."""
+    for _ in range(2):
+        await box.run(ask("true", env={"TOKEN": Secret("a-secret-of-one-skill")}))
+    assert len([record for record in caplog.records if "all skills and users share it" in record.message]) == 1
 
 
 async def test_row_72_it_is_refused_where_more_is_asked_for_than_a_remote_place_gives(box):

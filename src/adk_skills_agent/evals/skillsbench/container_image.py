@@ -379,3 +379,5 @@ def _ended_when_scarce(client: Any, disk: Path | None, scarce: list[str]) -> Ite
         over.set()
         watcher.join()
         hooks.remove(hook)
+        for answer in answers:  # what was not read to its end would stay open
+            answer.close()

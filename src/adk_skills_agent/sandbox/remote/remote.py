@@ -39,6 +39,7 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.policy import check_policy
+from adk_skills_agent.sandbox.secrets import secrets_of
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
 from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
 from adk_skills_agent.sandbox.supervisor.program import module_texts, program_text
@@ -57,6 +58,10 @@ INLINE_BYTES = 256 << 10
 _CHUNK = 256 << 10  # as a pipe gives it: what is made of it in one go stays small
 _CLEANUP_SECONDS = 10.0
 _CODE_HOME = "/tmp"  # noqa: S108  # of the service's machine
+_SHARED = (
+    "processes: where {service} is one machine, its scripts of all skills and users share it: one can read the secrets "
+    "of another that runs at the same time, and change what later ones find there."
+)
 _MOST_FILES, _MOST_BESIDES = 1 << 30, 64 << 20
 _SERVICE_SECONDS = 60.0
 """For the way there and back and for a service that has to start something first."""
@@ -188,11 +193,15 @@ class RemoteSandbox(BatchSandbox):
         self.wants_invocation = isinstance(service, RemotePython)
         self._patience = most_services_seconds
         self._opening = Semaphore(1)  # over all event loops
+        self._told = False
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one command to its end; see :meth:`Sandbox.run`."""
         policy = check_policy(request.policy)
         check_level(policy, IsolationLevel.REMOTE, f"{self._service.name} runs what it gets on its own machine")
+        if not self._told and secrets_of(policy.env, request.env):
+            self._told = True  # row 288
+            logger.warning("A run gets secrets. %s", _SHARED.format(service=self._service.name))
         service = self._service
         base = await self._base()
         nonce = os.urandom(16).hex()
@@ -294,6 +303,7 @@ def report_of(service: str, policy: SandboxPolicy) -> IsolationReport:
         "output: comes when the run has ended, not while it lasts.",
         f"disk: {service} decides how much may be written; only what comes back is bounded.",
         "processes: a run that does not answer in time is given up here and may go on there.",
+        _SHARED.format(service=service),
     ]
     if policy.network.mode != "host":
         degraded.append(
