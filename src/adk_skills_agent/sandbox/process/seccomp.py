@@ -103,9 +103,10 @@ _SOL_SOCKET, _FILTERS = 1, (26, 50, 51, 52)
 _RESERVE = 73
 # With these a connection sends next to nothing, hears nothing of the other end, or sends where nobody is. It then stays
 # with all its data when the run is over, for minutes, of what all TCP of the machine may have: SO_MAX_PACING_RATE, and
-# by level IP_MINTTL; IPV6_2292PKTOPTIONS, IPV6_RTHDR and IPV6_MINHOPCOUNT (row 224).
+# by level IP_MINTTL; IPV6_2292PKTOPTIONS, IPV6_RTHDR and IPV6_MINHOPCOUNT (row 224); IP_OPTIONS, with which the other
+# end throws away what comes; SO_BINDTODEVICE; SO_BINDTOIFINDEX, which takes devices that do not exist (row 270).
 _MAX_PACING_RATE = 47
-_DEAF: tuple[tuple[int, tuple[int, ...]], ...] = ((0, (21,)), (41, (6, 57, 73)))
+_DEAF: tuple[tuple[int, tuple[int, ...]], ...] = ((0, (4, 21)), (_SOL_SOCKET, (25, 62)), (41, (6, 57, 73)))
 _SOL_TCP, _TCP_ULP = 6, 31
 # Labels of flows and signatures of segments are few for the whole machine (row 137): IPV6_FLOWLABEL_MGR, TCP_MD5SIG,
 # TCP_MD5SIG_EXT, TCP_AO_ADD_KEY.
