@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import logging
 import os
@@ -312,6 +313,33 @@ def test_row_177_what_is_watched_for_changes_counts():
     epoll.close()
     for end in itertools.chain(*pipes):
         os.close(end)
+
+
+@pytest.mark.usefixtures("time_to_count")
+def test_row_271_locks_of_a_file_whose_path_is_too_long_count(tmp_path, monkeypatch):
+    """Seen: 871 MiB with a control group of 512 MiB, status ``ok``: the kernel does not say where such a file is."""
+    monkeypatch.chdir(tmp_path)
+    for _ in range(25):
+        os.mkdir("d" * 200)
+        os.chdir("d" * 200)
+    before = most_in_kernel([os.getpid()])
+    with open("file", "wb") as file:
+        for place in range(100):
+            fcntl.lockf(file, fcntl.LOCK_EX, 1, 2 * place)
+        assert most_in_kernel([os.getpid()]) - before >= 100 * 256
+        for place in range(100, 4000):
+            fcntl.lockf(file, fcntl.LOCK_EX, 1, 2 * place)
+        assert most_in_kernel([os.getpid()]) > 1 << 50  # more than are shown
+
+
+@pytest.mark.usefixtures("time_to_count")
+def test_row_273_a_process_may_have_as_many_mappings_as_the_machine_allows(monkeypatch):
+    """Some systems allow a million (``vm.max_map_count``): 31 processes, 7 GiB, counted as 496 MiB."""
+    place = "adk_skills_agent.sandbox.process.tree"
+    monkeypatch.setattr(f"{place}.kernel_setting", lambda name, usual: 1 << 20 if name == "vm/max_map_count" else usual)
+    monkeypatch.setattr(f"{place}._text", lambda _: bytes(1 << 17))
+    monkeypatch.setattr(f"{place}._open_files", lambda _: iter(()))
+    assert most_in_kernel([os.getpid()]) >= 256 << 20
 
 
 @pytest.mark.usefixtures("time_to_count")

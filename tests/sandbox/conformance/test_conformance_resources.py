@@ -312,10 +312,15 @@ print("still here")
     assert result.status is Status.OUT_OF_MEMORY, result.stderr.decode()
 
 
-async def test_row_11_deleted_files_that_are_open_count_on_disk(box):
+@pytest.mark.parametrize("folders", [0, 25], ids=["flat", "deep"])
+async def test_row_11_deleted_files_that_are_open_count_on_disk(box, folders):
+    """Rows 11 and 271: at landlock 3 GiB with a limit of 256 MiB, in a path too long for the kernel to tell it."""
     code = """
-import os, time
+import os, sys, time
 kept = []
+for _ in range(int(sys.argv[1])):
+    os.mkdir("d" * 200)
+    os.chdir("d" * 200)
 for i in range(10):
     kept.append(open("f", "wb"))
     os.unlink("f")
@@ -324,13 +329,34 @@ for i in range(10):
 time.sleep(20)
 print("still here")
 """
-    result = await box.python(code, workspace_bytes=30 * MIB, wall_seconds=30)
+    result = await box.python(code, str(folders), workspace_bytes=30 * MIB, wall_seconds=30)
     assert b"still here" not in result.stdout
     if box.has_own_file_system:
         assert result.stderr.decode().endswith("OSError: [Errno 28] No space left on device\n")
     else:
         assert (result.status, result.signal) == (Status.DISK_LIMIT, 9)
         assert any("30 MiB are allowed" in note for note in result.notes)
+
+
+@pytest.mark.local("what the watchdog counts, also where there is a control group")
+async def test_row_272_files_that_are_only_mapped_are_not_taken_from_all_programs(box, monkeypatch):
+    """Seen: one run within its limits had 1,041,879 files open, all that a machine with 10 GiB of memory may have."""
+    code = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None)
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+for _ in range(30_000):
+    file = os.open(sys.executable, os.O_RDONLY)
+    libc.mmap(None, 4096, 1, 1, file, 0)
+    os.close(file)
+time.sleep(20)
+print("still here")
+"""
+    monkeypatch.setattr(watchdog, "machine_files", lambda before=watchdog.machine_files: (before()[0], 64_000))
+    result = await box.python(code, wall_seconds=30)
+    assert b"still here" not in result.stdout
+    assert (result.status, result.signal) == (Status.ERROR, 9)
+    assert any("files, and the machine may have no more open" in note for note in result.notes)
 
 
 @pytest.mark.local("a container's files are on file systems of its own")

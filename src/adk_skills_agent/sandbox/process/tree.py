@@ -8,6 +8,7 @@ That is best effort: a process that gives up all three is not found, and is the 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import re
@@ -372,7 +373,7 @@ _NAMED = frozenset(
 _OTHER_LINES = frozenset(b"MemTotal MemAvailable SwapTotal SwapFree Shmem SUnreclaim".split())
 _SCARCE_BYTES = 256 << 20  # twice what one run made the kernel keep between two looks; on small machines a 32nd
 _MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
-_MOST_IN_MAPPINGS = 65_530 * 256  # mappings of a process, and what the kernel keeps of each; as many locks of a file
+_MAPPING_BYTES, _USUAL_MAPPINGS = 256, 65_530  # what the kernel keeps of a mapping; how many a process may have
 _KEPT_PAGES = re.compile(rb"^ +count: +([0-9]+)$", re.MULTILINE)
 _ON_THE_WAY = re.compile(rb"^scm_fds:\s+[1-9]", re.MULTILINE)
 _ZONES_BYTES = 1 << 22  # a hundred for each processor and zone
@@ -380,6 +381,7 @@ _LOCK_BYTES = 256  # also of a file that an epoll instance watches
 _CHANGE_BYTES = 320  # one that an inotify instance was told of
 _MOST_OF_A_BYTE = 85  # seventeen pages for what is counted as 800 bytes
 _HIDDEN = "hidden"
+_TOO_LONG = "/ (too long)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +433,27 @@ def machine_memory() -> MachineMemory:
     is_scarce = available < min(_SCARCE_BYTES, found.get(b"MemTotal", 0) // 32)
     swapped = found.get(b"SwapTotal", 0) - found.get(b"SwapFree", 0)
     return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel, available, is_scarce, swapped)
+
+
+def machine_files() -> tuple[int, int]:
+    """How many files all programs of the machine have open together, and may have."""
+    try:
+        there, _, most = map(int, _text(f"{PROC}/sys/fs/file-nr").split())
+    except ValueError:
+        return 0, EVERYTHING
+    return there, most
+
+
+def mapped_files(pids: Iterable[int], enough: int) -> int:
+    """Mappings of files in these processes, each of which may keep one open that has no descriptor; no further than
+    ``enough``.
+    """
+    found = 0
+    for pid in pids:
+        with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
+            while found <= enough and (text := stream.read(_MAPS_BYTES)):
+                found += text.count(b" /")
+    return found
 
 
 def page_tables(pids: Iterable[int]) -> int:
@@ -486,9 +509,9 @@ def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages:
             elif where.startswith(("/", "anon_inode:[eventpoll]")):
                 listed = _text(path.replace("/fd/", "/fdinfo/"))
                 entries = listed.count(b"lock:") + listed.count(b"tfd:")
-                found += _MOST_IN_MAPPINGS if len(listed) == _MAPS_BYTES else entries * _LOCK_BYTES
+                found += EVERYTHING if len(listed) == _MAPS_BYTES else entries * _LOCK_BYTES
         if len(_text(f"{PROC}/{pid}/maps")) == _MAPS_BYTES:
-            found += _MOST_IN_MAPPINGS
+            found += kernel_setting("vm/max_map_count", _USUAL_MAPPINGS) * _MAPPING_BYTES
         if time.monotonic() > until:
             return EVERYTHING
     return found + len(sockets) * 2 * kernel_setting("net/core/wmem_max", 212_992) * held
@@ -537,9 +560,15 @@ def memory_in_files(pids: Iterable[int]) -> int:
     return _bytes_open(pids, lambda where: where.startswith("/memfd:"))
 
 
-def deleted_files(pids: Iterable[int], folder: str) -> int:
-    """Bytes in files without a name any more that were below a host folder and that these processes hold open."""
-    return _bytes_open(pids, lambda where: where.startswith(f"{folder}/") and where.endswith(" (deleted)"))
+def deleted_files(pids: Iterable[int], folder: str, *, too_deep: bool) -> int:
+    """Bytes in files without a name any more that were below a host folder and that these processes hold open;
+    ``too_deep`` says whether those count that may have been anywhere, because the kernel does not tell their path.
+    """
+
+    def is_below(where: str) -> bool:
+        return (too_deep and where == _TOO_LONG) or (where.startswith(f"{folder}/") and where.endswith(" (deleted)"))
+
+    return _bytes_open(pids, is_below)
 
 
 def may_hide_memory(pids: Iterable[int]) -> bool:
@@ -602,7 +631,8 @@ def _bytes_open(pids: Iterable[int], counts: Callable[[str], bool]) -> int:
 
 def _open_files(pid: int) -> Iterator[tuple[str, str]]:
     """The path of each open descriptor below ``/proc``, and where it leads. That is :data:`_HIDDEN` for a live process
-    which an agent without privileges may not look into (PR_SET_DUMPABLE, a program without the right to be read).
+    which an agent without privileges may not look into (PR_SET_DUMPABLE, a program without the right to be read), and
+    :data:`_TOO_LONG` for a file that is so deep in folders that the kernel does not say where (row 271).
     """
     try:
         names = os.listdir(f"{PROC}/{pid}/fd")  # noqa: PTH208
@@ -616,8 +646,10 @@ def _open_files(pid: int) -> Iterator[tuple[str, str]]:
         path = f"{PROC}/{pid}/fd/{name}"
         try:
             where = os.readlink(path)  # noqa: PTH115
-        except OSError:  # closed in the meantime
-            continue
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:  # closed in the meantime
+                continue
+            where = _TOO_LONG
         yield path, where
 
 

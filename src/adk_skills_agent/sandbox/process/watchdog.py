@@ -31,7 +31,9 @@ from adk_skills_agent.sandbox.process.tree import (
     all_processes,
     deleted_files,
     kernel_setting,
+    machine_files,
     machine_memory,
+    mapped_files,
     may_hide_files,
     may_hide_memory,
     memory_in_files,
@@ -65,6 +67,7 @@ _SHARE = 10  # of the time, at most one in so many is spent looking
 _NEEDED_BYTES_A_SECOND = 16 << 10  # a gigabyte a day: what the kernel of a machine comes to need besides all runs
 _MANY_ENTRIES = 200_000
 _ROUNDED_UP = 4096  # bytes that a small file takes on the disk
+_SHARE_OF_FILES = 8  # of the files that all programs of a machine may have open, runs may have one in so many
 _LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
 _SCARCE = (
     "Stopped: the machine ran out of memory while the run went on. Nothing says whose it is; of the runs since then "
@@ -215,6 +218,7 @@ class Watchdog:
         # Lowest since there are runs. What the machine has when a run begins may be another one's, which ends and makes
         # room for it (row 216).
         self._lowest: MachineMemory | None = None
+        self._fewest_files: int | None = None
         self._looked = time.monotonic()
         self._suspects: list[Limits] = []
         self._changed = threading.Condition()  # re-entrant: a run may be collected as garbage in here
@@ -237,7 +241,7 @@ class Watchdog:
             with self._changed:
                 if not self._runs:
                     self._owners.clear()
-                    self._lowest, self._suspects = None, []
+                    self._lowest, self._fewest_files, self._suspects = None, None, []
                 self._changed.wait_for(lambda: self._runs)
             time.sleep(max(INTERVAL_SECONDS, took * _SHARE))
             began = time.thread_time()  # the processor's time: on a busy machine a look takes long and costs no more
@@ -263,7 +267,7 @@ class Watchdog:
     def _look(self, runs: list[Limits]) -> float:
         """Look at these runs; how many seconds of that were for what can take long."""
         members: dict[str, list[ProcessInfo]] | None = None
-        now, cause, dear = MachineMemory(), None, 0.0
+        now, cause, dear, files = MachineMemory(), None, 0.0, 0
         for run in runs:
             if run._over:
                 continue
@@ -274,6 +278,7 @@ class Watchdog:
                     now = machine_memory()
                     cause = self._cause(runs, members, now)
                     first_to_go = _first_to_go(runs, members, now)
+                    files = self._files_beyond()
                 own = members[run.marks.run_id]
                 run._spare, run._of, run._dear_seconds = dear < LOOK_SECONDS, len(runs), 0.0
                 problem = run.beyond()
@@ -283,7 +288,7 @@ class Watchdog:
                     problem = _too_much(run, used, "buffers of sockets, lists of mappings and locks of files")
                 if problem is None and run is first_to_go:
                     problem = Status.OUT_OF_MEMORY, _SCARCE
-                problem = problem or _disk_problem(run, own)
+                problem = problem or _files_problem(run, own, files // len(runs)) or _disk_problem(run, own)
                 if problem is None and run.on_look is not None:
                     run.on_look(_sample(run, own))
             except Exception:
@@ -324,6 +329,13 @@ class Watchdog:
         self._suspects = self._suspects or list(possible)
         left = [run for run in self._suspects if run in possible and not run._over]
         return max(left, key=lambda run: possible[run], default=None)
+
+    def _files_beyond(self) -> int:
+        """How many more files are open than when there were fewest since there are runs; 0 while nobody lacks them."""
+        there, most = machine_files()
+        self._fewest_files = there if self._fewest_files is None else min(self._fewest_files, there)
+        grown = there - self._fewest_files
+        return grown if grown > most // _SHARE_OF_FILES else 0
 
     def _lower(self, runs: list[Limits], now: MachineMemory) -> None:
         """Take note of the lowest memory since there are runs; it rises slowly with what a machine needs by itself."""
@@ -504,6 +516,17 @@ def _hidden_memory(run: Limits, limit: int, grown: int, pids: list[int]) -> int:
     return grown if grown > limit * 3 // 2 else 0
 
 
+def _files_problem(run: Limits, members: list[ProcessInfo], share: int) -> tuple[Status, str] | None:
+    """Whether a run keeps more than its share of those files open by mapping them, which no limit counts (row 272)."""
+    if not share:
+        return None
+    with run.dear("files") as is_due:
+        files = mapped_files((info.shown for info in members), share) if is_due else 0
+    if files <= share:
+        return None
+    return Status.ERROR, f"Stopped: it mapped more than {share:,} files, and the machine may have no more open soon."
+
+
 def _disk_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str] | None:
     with run.dear("disk", _DISK_INTERVAL_SECONDS) as is_due:
         excess = _excess_on_disk(run, members) if is_due else None
@@ -522,7 +545,7 @@ def _excess_on_disk(run: Limits, members: list[ProcessInfo]) -> str | None:
             used, entries = limit.usage(ceiling, LOOK_SECONDS)
             if limit.folder is not None and most_bytes is not None:
                 hidden = _hidden_on_disk(run, limit.folder, most_bytes, pids)
-                used = max(used + deleted_files(pids, limit.folder), hidden)
+                used = max(used + deleted_files(pids, limit.folder, too_deep=number == 0), hidden)
         except OSError:  # removed or renamed by the script; the next look may find it again
             continue
         if number == 0:
