@@ -6,9 +6,12 @@ import errno
 import fcntl
 import itertools
 import logging
+import mmap
 import os
 import select
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -18,10 +21,13 @@ import pytest
 from adk_skills_agent.platforms import PAGE_BYTES
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.process.tree import (
+    SURE_PLACE,
     MachineMemory,
     ProcessInfo,
     RunMarks,
     all_processes,
+    deleted_files,
+    hiding_places,
     holds_sockets,
     machine_memory,
     most_in_kernel,
@@ -243,6 +249,68 @@ def test_row_216_what_no_run_can_have_caused_is_the_machines_and_of_several_the_
     watchdog._look(runs)
     watchdog._look(runs)
     assert ended == ["large", "small"]
+
+
+def test_row_274_who_hides_shared_memory_is_ended_and_not_the_one_beside_it(monkeypatch):
+    """Seen: the kernel ended an honest run for 2 GiB that another one kept in private mappings of files in memory."""
+    shared = [0]
+    place = "adk_skills_agent.sandbox.process.watchdog"
+    monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(shared=shared[0] << 20))
+    monkeypatch.setattr(f"{place}.shared_memory", lambda _: 0)
+    monkeypatch.setattr(f"{place}.hiding_places", lambda _, guarded: guarded[0])
+    ended: list[str] = []
+
+    def limits(name: str, places: int) -> Limits:
+        marks = replace(MARKS, run_id=name)
+        limits = Limits(marks, 512 << 20, None, (), lambda *_: ended.append(name), lambda: None)
+        limits.guarded = lambda: (places,)
+        return limits
+
+    watchdog, runs = Watchdog(), [limits("sockets", 40), limits("none", 0), limits("hider", 3000)]
+    watchdog._look(runs)
+    shared[0] = 700
+    watchdog._look(runs)
+    assert ended == []
+    shared[0] = 900
+    watchdog._look(runs)
+    assert ended == ["hider"]
+    watchdog._look(runs)
+    assert ended == ["hider"]  # which takes a moment to let go of it
+    watchdog._look(runs[:2])
+    watchdog._look(runs[:2])
+    assert ended == ["hider", "sockets"]
+
+
+def test_row_274_each_place_where_shared_memory_can_be_counts():
+    before = hiding_places([os.getpid()])
+    here, there = socket.socketpair()
+    assert hiding_places([os.getpid()]) == before + 2
+    memory = os.memfd_create("x")
+    os.truncate(memory, PAGE_BYTES)
+    socket.send_fds(here, [b"x"], [memory, memory])
+    assert hiding_places([os.getpid()]) == before + 1 + 2 * SURE_PLACE
+    with mmap.mmap(memory, PAGE_BYTES, flags=mmap.MAP_PRIVATE):
+        os.close(memory)
+        assert hiding_places([os.getpid()]) == before + 1 + 3 * SURE_PLACE
+    here.close()
+    there.close()
+    assert hiding_places([os.getpid()]) == before
+    assert hiding_places([os.getpid()], {os.getpid()}) == 0
+
+
+def test_row_274_a_program_holds_its_own_file(tmp_path):
+    """Without a descriptor, and where the program is elsewhere in memory without a mapping, too."""
+    program = tmp_path / "program"
+    shutil.copy("/bin/sleep", program)
+    size = program.stat().st_blocks * 512
+    child = subprocess.Popen([program, "60"])
+    try:
+        program.unlink()
+        while deleted_files([child.pid], str(tmp_path), too_deep=False) != size:
+            time.sleep(0.01)
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_row_216_a_connection_may_hold_what_it_received(monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import tempfile
 import time
@@ -310,6 +312,40 @@ print("still here")
     result = await box.python(code, way, memory_bytes=128 * MIB, wall_seconds=30)
     assert b"still here" not in result.stdout
     assert result.status is Status.OUT_OF_MEMORY, result.stderr.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.level("landlock")
+@pytest.mark.local("what the watchdog counts where there is no control group")
+@pytest.mark.parametrize("way", ["mapped", "sent"])
+async def test_row_274_memory_that_no_process_shows_ends_its_run_beside_another_one(box, way):
+    """Seen at landlock, with an agent in a container of 2 GiB: 3 GiB of one run, for which the kernel ended another."""
+    code = """
+import ctypes, os, socket, sys, time
+libc = ctypes.CDLL(None)
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+pair = socket.socketpair()
+for _ in range(16):
+    file = os.memfd_create("x")
+    for _ in range(30):
+        os.write(file, bytes(1 << 20))
+    if sys.argv[1] == "mapped":
+        libc.mmap(None, 4096, 1, 2, file, 0)
+    else:
+        socket.send_fds(pair[0], [b"x"], [file])
+    os.close(file)
+time.sleep(10)
+"""
+    for _ in range(3):  # what other tests let go of at this moment hides it
+        other = asyncio.create_task(box.python("import asyncio, time; asyncio.new_event_loop(); time.sleep(25)"))
+        result = await box.python(code, way, memory_bytes=96 * MIB, wall_seconds=30)
+        assert not other.done() or result.status is not Status.OUT_OF_MEMORY
+        other.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await other
+        if result.status is Status.OUT_OF_MEMORY:
+            return
+    raise AssertionError((result.status, result.stderr))
 
 
 @pytest.mark.parametrize("folders", [0, 25], ids=["flat", "deep"])

@@ -361,6 +361,8 @@ def children_of(pid: int) -> list[int]:
 
 EVERYTHING = 1 << 62
 """Bytes where nothing says how many."""
+SURE_PLACE = 1000
+"""See :func:`hiding_places`."""
 LOOK_SECONDS = 0.2
 """How long at most one look goes through files, or through mappings and descriptors for them."""
 
@@ -375,7 +377,7 @@ _SCARCE_BYTES = 256 << 20  # twice what one run made the kernel keep between two
 _MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
 _MAPPING_BYTES, _USUAL_MAPPINGS = 256, 65_530  # what the kernel keeps of a mapping; how many a process may have
 _KEPT_PAGES = re.compile(rb"^ +count: +([0-9]+)$", re.MULTILINE)
-_ON_THE_WAY = re.compile(rb"^scm_fds:\s+[1-9]", re.MULTILINE)
+_ON_THE_WAY = re.compile(rb"^scm_fds:\s+([1-9][0-9]*)", re.MULTILINE)
 _ZONES_BYTES = 1 << 22  # a hundred for each processor and zone
 _LOCK_BYTES = 256  # also of a file that an epoll instance watches
 _CHANGE_BYTES = 320  # one that an inotify instance was told of
@@ -593,6 +595,41 @@ def may_hide_memory(pids: Iterable[int]) -> bool:
     return False
 
 
+def shared_memory(members: list[ProcessInfo]) -> int:
+    """Bytes of shared memory that these processes show: nameless files they hold open, and what they have mapped,
+    divided among those that share it. :data:`EVERYTHING` when that takes too long to add up.
+    """
+    until = time.monotonic() + _ADDING_SECONDS
+    used = memory_in_files(info.shown for info in members)
+    for info in members:
+        used += _proportional(info, b"Pss_Shmem:")
+        if time.monotonic() > until:
+            return EVERYTHING
+    return used
+
+
+def hiding_places(pids: Iterable[int], guarded: Collection[int] = ()) -> int:
+    """How many places these processes have where shared memory can be that nothing shows: :data:`SURE_PLACE` for each
+    descriptor on its way through a socket and each mapping of a file without a name, one for any other socket.
+    ``guarded`` ones are ours; one that does not show what it has can have any number.
+    """
+    found, until = 0, time.monotonic() + _ADDING_SECONDS
+    for pid in pids:
+        if pid in guarded:
+            continue
+        for path, where in _open_files(pid):
+            if where == _HIDDEN:
+                return EVERYTHING
+            if where.startswith("socket:"):
+                told = _ON_THE_WAY.search(_text(path.replace("/fd/", "/fdinfo/")))
+                found += 1 if told is None else SURE_PLACE * int(told[1])
+        with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
+            found += SURE_PLACE * sum(line.endswith(b" (deleted)\n") for line in stream)
+        if time.monotonic() > until:
+            return EVERYTHING
+    return found
+
+
 def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = ()) -> bool:
     """Whether these processes can have deleted files below a host folder that no open descriptor shows: mapped ones,
     those on their way through a socket, and those of a process that shows nothing, unless it is ``guarded``.
@@ -642,8 +679,8 @@ def _open_files(pid: int) -> Iterator[tuple[str, str]]:
         return
     except OSError:  # it ended
         return
-    for name in names:
-        path = f"{PROC}/{pid}/fd/{name}"
+    # The file of a program is held without a descriptor, and without a mapping when the program has left it.
+    for path in (f"{PROC}/{pid}/exe", *(f"{PROC}/{pid}/fd/{name}" for name in names)):
         try:
             where = os.readlink(path)  # noqa: PTH115
         except OSError as error:
@@ -690,12 +727,12 @@ def used_together(members: list[ProcessInfo]) -> int:
     return used
 
 
-def _proportional(info: ProcessInfo) -> int:
-    """Memory of a process with shared pages divided among those that share them, in bytes."""
+def _proportional(info: ProcessInfo, name: bytes = b"Pss:") -> int:
+    """Memory of a process with shared pages divided among those that share them, in bytes: all, or what has a name."""
     try:
         with open(f"{PROC}/{info.shown}/smaps_rollup", "rb") as stream:
             for line in stream:
-                if line.startswith(b"Pss:"):
+                if line.startswith(name):
                     return int(line.split()[1]) * 1024
     except OSError:  # it ended, or the system does not say
         return info.rss_pages * PAGE_BYTES if os.path.exists(f"{PROC}/{info.pid}/stat") else 0  # noqa: PTH110

@@ -25,11 +25,13 @@ from adk_skills_agent.sandbox.process.tree import (
     EVERYTHING,
     LOOK_SECONDS,
     PROC,
+    SURE_PLACE,
     MachineMemory,
     ProcessInfo,
     RunMarks,
     all_processes,
     deleted_files,
+    hiding_places,
     kernel_setting,
     machine_files,
     machine_memory,
@@ -41,6 +43,7 @@ from adk_skills_agent.sandbox.process.tree import (
     page_tables,
     private_memory,
     reserved_memory,
+    shared_memory,
     swapped_out,
     used_together,
 )
@@ -48,8 +51,8 @@ from adk_skills_agent.sandbox.streaming import ResourceSample
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 HIDDEN_MEMORY = (
-    "memory: shared memory that no process has mapped or open is counted only while the agent has no other run, and "
-    "only far above the limit, and so are buffers of sockets; a control group counts all of it."
+    "memory: shared memory that no process has mapped or open, and buffers of sockets, are counted only far above the "
+    "limit; a control group counts all of it."
 )
 """What a watchdog cannot do about memory; for the reports of runs without a control group."""
 
@@ -219,6 +222,7 @@ class Watchdog:
         # room for it (row 216).
         self._lowest: MachineMemory | None = None
         self._fewest_files: int | None = None
+        self._next_search = 0.0
         self._looked = time.monotonic()
         self._suspects: list[Limits] = []
         self._changed = threading.Condition()  # re-entrant: a run may be collected as garbage in here
@@ -267,7 +271,7 @@ class Watchdog:
     def _look(self, runs: list[Limits]) -> float:
         """Look at these runs; how many seconds of that were for what can take long."""
         members: dict[str, list[ProcessInfo]] | None = None
-        now, cause, dear, files = MachineMemory(), None, 0.0, 0
+        now, cause, hider, hidden, dear, files = MachineMemory(), None, None, 0, 0.0, 0
         for run in runs:
             if run._over:
                 continue
@@ -277,6 +281,9 @@ class Watchdog:
                     members = self._members(runs)
                     now = machine_memory()
                     cause = self._cause(runs, members, now)
+                    began = time.thread_time()
+                    hider, hidden = self._hider(runs, members, now)
+                    dear = time.thread_time() - began
                     first_to_go = _first_to_go(runs, members, now)
                     files = self._files_beyond()
                 own = members[run.marks.run_id]
@@ -286,6 +293,8 @@ class Watchdog:
                 if problem is None and run is cause:
                     used = now.kernel - (self._lowest or now).kernel
                     problem = _too_much(run, used, "buffers of sockets, lists of mappings and locks of files")
+                if problem is None and run is hider:
+                    problem = _too_much(run, hidden, "shared memory that no process shows")
                 if problem is None and run is first_to_go:
                     problem = Status.OUT_OF_MEMORY, _SCARCE
                 problem = problem or _files_problem(run, own, files // len(runs)) or _disk_problem(run, own)
@@ -329,6 +338,38 @@ class Watchdog:
         self._suspects = self._suspects or list(possible)
         left = [run for run in self._suspects if run in possible and not run._over]
         return max(left, key=lambda run: possible[run], default=None)
+
+    def _hider(
+        self, runs: list[Limits], members: Mapping[str, list[ProcessInfo]], now: MachineMemory
+    ) -> tuple[Limits | None, int]:
+        """The run to end because shared memory has grown by more than what all runs show and what those that can hide
+        some may have besides (row 274), and how much is hidden. A run that is alone is looked at by itself.
+        """
+        lowest = self._lowest or now
+        grown, began, used = now.shared - lowest.shared, time.monotonic(), time.thread_time()
+        watched = [run for run in runs if run.memory_bytes is not None]
+        least = min((run.memory_bytes or 0 for run in watched if not run.bounded), default=EVERYTHING)
+        if grown <= least * 3 // 2 or len(watched) < len(runs) or any(run._over or _alone(run, runs) for run in runs):
+            return None, 0  # one that is ended takes a moment to let go of what it has
+        if began < self._next_search:
+            return None, 0
+        hidden, possible = grown, {}
+        for run in watched:
+            own, limit = members[run.marks.run_id], run.memory_bytes or 0
+            hidden -= limit if run.bounded else min(limit, shared_memory(own))
+            for place in run.disk:  # it may be in memory, and has a limit of its own
+                with contextlib.suppress(OSError):
+                    hidden -= place.usage(_MANY_ENTRIES, LOOK_SECONDS)[0]
+            if not run.bounded and (places := hiding_places((info.shown for info in own), run.guarded())):
+                possible[run] = places
+        if max(possible.values(), default=0) >= SURE_PLACE:  # sockets are not unusual
+            possible = {run: places for run, places in possible.items() if places >= SURE_PLACE}
+        if not possible:
+            self._lowest = replace(lowest, shared=lowest.shared + max(hidden, 0))
+        self._next_search = began + (time.thread_time() - used) * _SHARE
+        if hidden <= sum((run.memory_bytes or 0) * 3 // 2 for run in possible):
+            return None, 0
+        return max(possible, key=lambda run: possible[run], default=None), hidden
 
     def _files_beyond(self) -> int:
         """How many more files are open than when there were fewest since there are runs; 0 while nobody lacks them."""
