@@ -469,11 +469,13 @@ def test_an_unknown_architecture_or_profile_is_an_error():
 
 
 @both
-def test_row_249_no_page_of_a_file_is_in_a_pipe_or_socket_where_it_may_be_large(arch):
-    """Seen: 3 GiB of large pages of deleted files, each kept by one byte in a pipe, and the status ``ok``."""
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_249_no_page_of_a_file_is_in_a_pipe_or_socket_where_it_may_be_large(arch, profile):
+    """Seen at landlock: 3 GiB of large pages of deleted files, each kept by one byte in a pipe, status ``ok``; with
+    namespaces those of the system's files, for which the kernel ended another run (row 275).
+    """
     for name in ("splice", "tee", "sendfile"):
-        assert call(arch, name) == errno.EINVAL
-        assert call(arch, name, profile=seccomp.NAMESPACES) == PASS
+        assert call(arch, name, profile=profile) == errno.EINVAL
 
 
 @both

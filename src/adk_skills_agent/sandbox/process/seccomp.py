@@ -66,8 +66,8 @@ _ATTRIBUTES = "getxattr lgetxattr getxattrat listxattr llistxattr listxattrat"
 _SET_ATTRIBUTES = "setxattr lsetxattr fsetxattr setxattrat"
 
 # One byte of a file that is in a pipe or socket keeps the page it is in, of up to 2 MiB where the file system has such
-# large ones, also when the file is gone, and nobody counts that (row 249). Programs then read and write. The file
-# systems of a sandbox with namespaces have small pages.
+# large ones, also when the file is gone, and nobody counts that (row 249): with namespaces, those of the host's files
+# that a run sees (row 275). Programs then read and write.
 _BY_REFERENCE = "splice tee sendfile"
 
 # What ordinary scripts do without; every call left out is kernel code that nobody reaches.
@@ -239,6 +239,7 @@ def program(
     build.unless_argument("prlimit64", 0, (0,))
     build.if_argument("setrlimit", 0, (_RLIMIT_CORE,), _PRETEND)
     build.if_given("prlimit64", (1, _RLIMIT_CORE), 2, _PRETEND)
+    build.answer(_BY_REFERENCE.split(), _INVALID)
     for name in _OTHERS:
         _spare_others(build, name, 0, alone=alone)
     for name in ("setpriority", "ioprio_set"):
@@ -252,7 +253,6 @@ def program(
         # The workspace is on the host's disk, and nothing counts before the watchdog looks (row 80). The C library's
         # posix_fallocate() then writes.
         build.answer(["fallocate"], _UNSUPPORTED)
-        build.answer(_BY_REFERENCE.split(), _INVALID)
     if strict:
         build.answer(_SELDOM.split(), _REFUSE)
     if alone and not watches:
