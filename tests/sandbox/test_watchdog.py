@@ -15,11 +15,13 @@ import subprocess
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from adk_skills_agent.platforms import PAGE_BYTES
 from adk_skills_agent.sandbox.contract import Status
+from adk_skills_agent.sandbox.process import tree
 from adk_skills_agent.sandbox.process.tree import (
     SURE_PLACE,
     MachineMemory,
@@ -331,6 +333,36 @@ def test_row_217_free_pages_that_processors_keep_are_nobodys_memory(monkeypatch,
     (tmp_path / "zoneinfo").write_text(zone.format(counts))
     monkeypatch.setattr("adk_skills_agent.sandbox.process.tree.PROC", str(tmp_path))
     assert machine_memory().kernel == (60 + 600 << 10) - 75 * PAGE_BYTES
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_row_276_memory_is_scarce_where_the_agents_control_group_has_none_left(monkeypatch, tmp_path, version):
+    """Seen in a container of 1 GiB: the kernel ended another run, while the machine had 20 GiB."""
+    place = "adk_skills_agent.sandbox.process.tree"
+    group = tmp_path / "groups" / "above" / "agent"
+    group.mkdir(parents=True)
+    kind, line, names, prefix = {
+        1: ("cgroup", "4:memory:/above/agent", ("limit_in_bytes", "usage_in_bytes"), "total_"),
+        2: ("cgroup2", "0::/above/agent", ("max", "current"), ""),
+    }[version]
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text(f"{line}\n")
+    (tmp_path / "self" / "mountinfo").write_text(f"3 2 0:26 / {tmp_path}/groups rw - {kind} {kind} rw,memory\n")
+    (tmp_path / "meminfo").write_text(f"MemTotal: {8 << 20} kB\nMemAvailable: {7 << 20} kB\n")
+    monkeypatch.setattr(f"{place}.PROC", str(tmp_path))
+    monkeypatch.setattr(f"{place}._limited_groups", tree._limited_groups.__wrapped__)
+    assert (machine_memory().available, machine_memory().is_scarce) == (7 << 30, False)
+
+    def limited(folder: Path, most: int | str, used: int) -> None:
+        (folder / f"memory.{names[0]}").write_text(f"{most}\n")
+        (folder / f"memory.{names[1]}").write_text(f"{used}\n")
+        (folder / "memory.stat").write_text(f"anon 5\n{prefix}inactive_file {20 << 20}\n{prefix}active_file 0\n")
+
+    limited(group, 1 << 63 if version == 1 else "max", 900 << 20)
+    limited(group.parent, 1 << 30, 900 << 20)
+    assert (machine_memory().available, machine_memory().is_scarce) == (144 << 20, False)
+    limited(group.parent, 1 << 30, 1000 << 20)
+    assert (machine_memory().available, machine_memory().is_scarce) == (44 << 20, True)
 
 
 def test_row_251_memory_that_was_swapped_out_counts(monkeypatch, tmp_path):

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import itertools
 import os
-import re
 import signal
 import threading
 import time
@@ -20,7 +19,7 @@ from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.files.removal import is_gone, owner_name
 from adk_skills_agent.sandbox.process.supervise import EndReport
-from adk_skills_agent.sandbox.process.tree import children_of, kernel_setting
+from adk_skills_agent.sandbox.process.tree import children_of, kernel_setting, own_groups
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _ROUNDS = 50
@@ -363,44 +362,6 @@ def find_hierarchy() -> Hierarchy:
     if "" in own:
         return _version_2(own[""])
     raise NoControlGroups("the agent's memory and pids groups are not mounted where it could see them")
-
-
-def own_groups(groups: str, mounts: str) -> dict[str, str]:
-    """The folder of this process's group by controller; that of version 2 has an empty name.
-
-    From two files of /proc/self.
-    """
-    paths: dict[str, str] = {}
-    for line in groups.splitlines():
-        _, controllers, path = line.split(":", 2)
-        paths.update(dict.fromkeys(controllers.split(","), path))
-    found: dict[str, str] = {}
-    for line in mounts.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, (kind, _, options) = before.split(), after.split(" ", 2)
-        if kind not in {"cgroup", "cgroup2"}:
-            continue
-        root, point = (_plain(field) for field in fields[3:5])
-        for name in [""] if kind == "cgroup2" else options.split(","):
-            folder = _below(paths.get(name), root, point)
-            if folder is not None:
-                found.setdefault(name, folder)
-    return found
-
-
-def _plain(field: str) -> str:
-    """Without the octal escapes of mountinfo."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
-
-
-def _below(path: str | None, root: str, point: str) -> str | None:
-    """Where a group is found when ``root`` of its tree is mounted at ``point``; None when it is outside of that."""
-    if path is None or "/.." in path or "/.." in root:
-        return None
-    inside = os.path.relpath(path, root)
-    if inside.startswith(".."):
-        return None
-    return os.path.normpath(f"{point}/{inside}")
 
 
 def _version_1(own: Mapping[str, str]) -> Hierarchy:

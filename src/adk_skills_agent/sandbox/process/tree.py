@@ -394,7 +394,7 @@ class MachineMemory:
         shared: Bytes in files in memory and shared mappings.
         page_tables: Bytes in page tables.
         kernel: Bytes the kernel cannot give back or has no name for, as buffers of sockets and lists of mappings.
-        available: Bytes that programs can still get.
+        available: Bytes that programs can still get, also of those that the agent's control group may have.
         is_scarce: Whether that is so little that the kernel is about to end processes.
         swapped: Bytes that were swapped out.
     """
@@ -433,8 +433,91 @@ def machine_memory() -> MachineMemory:
     kernel = found.get(b"SUnreclaim", 0) + max(unnamed, 0)
     available = found.get(b"MemAvailable", EVERYTHING) + found.get(b"SwapFree", 0)
     is_scarce = available < min(_SCARCE_BYTES, found.get(b"MemTotal", 0) // 32)
+    left, most = group_memory()
+    left += found.get(b"SwapFree", 0)
+    available, is_scarce = min(available, left), is_scarce or left < min(_SCARCE_BYTES, most // 16)
     swapped = found.get(b"SwapTotal", 0) - found.get(b"SwapFree", 0)
     return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel, available, is_scarce, swapped)
+
+
+# What the control group leaves this process, as a container has one, where /proc/meminfo shows the whole machine.
+
+
+def own_groups(groups: str, mounts: str) -> dict[str, str]:
+    """The folder of this process's group by controller; that of version 2 has an empty name.
+
+    From two files of /proc/self.
+    """
+    paths: dict[str, str] = {}
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths.update(dict.fromkeys(controllers.split(","), path))
+    found: dict[str, str] = {}
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (kind, _, options) = before.split(), after.split(" ", 2)
+        if kind not in {"cgroup", "cgroup2"}:
+            continue
+        root, point = (_plain(field) for field in fields[3:5])
+        for name in [""] if kind == "cgroup2" else options.split(","):
+            folder = _below(paths.get(name), root, point)
+            if folder is not None:
+                found.setdefault(name, folder)
+    return found
+
+
+def _plain(field: str) -> str:
+    """Without the octal escapes of mountinfo."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
+
+
+def _below(path: str | None, root: str, point: str) -> str | None:
+    """Where a group is found when ``root`` of its tree is mounted at ``point``; None when it is outside of that."""
+    if path is None or "/.." in path or "/.." in root:
+        return None
+    inside = os.path.relpath(path, root)
+    if inside.startswith(".."):
+        return None
+    return os.path.normpath(f"{point}/{inside}")
+
+
+def group_memory() -> tuple[int, int]:
+    """Bytes that programs can still get in the memory group of this process, and how many it may have at most; those of
+    the group above where that leaves less. :data:`EVERYTHING` where nothing limits it.
+    """
+    least, most = EVERYTHING, EVERYTHING
+    for folder, version in _limited_groups():
+        names = _GROUP_FILES[version]
+        with contextlib.suppress(ValueError):  # there is no limit any more
+            limit, used = (int(_text(f"{folder}/{name}")) for name in names[:2])
+            counts = dict(line.split() for line in _text(f"{folder}/memory.stat").splitlines())
+            left = limit - used + sum(int(counts.get(name.encode(), 0)) for name in names[2:])
+            least, most = min((least, most), (left, limit))
+    return max(least, 0), most
+
+
+# The limit of a group, what is used of it, and what of that can be given back; by version.
+_GROUP_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file"),
+    2: ("memory.max", "memory.current", "inactive_file", "active_file"),
+}
+
+
+@functools.lru_cache(maxsize=1)
+def _limited_groups() -> tuple[tuple[str, int], ...]:
+    """Folders of the memory group of this process and of those above it that can be seen, as far as they have a limit,
+    and their version.
+    """
+    groups, mounts = (os.fsdecode(_text(f"{PROC}/self/{name}", _ZONES_BYTES)) for name in ("cgroup", "mountinfo"))
+    own = own_groups(groups, mounts)
+    version, folder = (1, own["memory"]) if "memory" in own else (2, own.get("", ""))
+    found = []
+    while len(folder) > 1:
+        with contextlib.suppress(ValueError):  # "max", or no group
+            if int(_text(f"{folder}/{_GROUP_FILES[version][0]}")) < EVERYTHING:
+                found.append((folder, version))
+        folder = os.path.dirname(folder)  # noqa: PTH120
+    return tuple(found)
 
 
 def machine_files() -> tuple[int, int]:

@@ -73,8 +73,8 @@ _ROUNDED_UP = 4096  # bytes that a small file takes on the disk
 _SHARE_OF_FILES = 8  # of the files that all programs of a machine may have open, runs may have one in so many
 _LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
 _SCARCE = (
-    "Stopped: the machine ran out of memory while the run went on. Nothing says whose it is; of the runs since then "
-    "the kernel worked most for this one."
+    "Stopped: the memory of the machine, or of what the agent itself may use, ran out while the run went on. Nothing "
+    "says whose it is; of the runs since then the kernel worked most for this one."
 )
 _UNWATCHED = (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
 
