@@ -283,6 +283,7 @@ def test_row_274_who_hides_shared_memory_is_ended_and_not_the_one_beside_it(monk
     assert ended == ["hider", "sockets"]
 
 
+@pytest.mark.usefixtures("time_to_count")
 def test_row_274_each_place_where_shared_memory_can_be_counts():
     before = hiding_places([os.getpid()])
     here, there = socket.socketpair()
@@ -298,6 +299,18 @@ def test_row_274_each_place_where_shared_memory_can_be_counts():
     there.close()
     assert hiding_places([os.getpid()]) == before
     assert hiding_places([os.getpid()], {os.getpid()}) == 0
+
+
+@pytest.mark.usefixtures("time_to_count")
+def test_row_274_connections_that_nobody_accepts_are_places_where_shared_memory_can_be(monkeypatch):
+    here, client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    with here, client:
+        here.bind(f"\0adk-skills-{os.urandom(8).hex()}")
+        before = hiding_places([os.getpid()])
+        here.listen(1)
+        client.connect(here.getsockname())
+        monkeypatch.setattr("adk_skills_agent.sandbox.process.tree._has_own_network", lambda _: True)
+        assert hiding_places([os.getpid()]) >= before + SURE_PLACE
 
 
 def test_row_274_a_program_holds_its_own_file(tmp_path):

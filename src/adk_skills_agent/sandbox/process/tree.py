@@ -612,10 +612,17 @@ def _text(path: str, most_bytes: int = _MAPS_BYTES) -> bytes:
 def _sockets_in_namespace(pids: Iterable[int]) -> int:
     """Sockets in a network namespace of a run's own, with those that no process has accepted or that are closing."""
     for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            if os.readlink(f"{PROC}/{pid}/ns/net") != os.readlink(f"{PROC}/self/ns/net"):  # noqa: PTH115
+        with contextlib.suppress(ValueError, IndexError):
+            if _has_own_network(pid):
                 return int(_text(f"{PROC}/{pid}/net/sockstat").split()[2])
     return 0
+
+
+def _has_own_network(pid: int) -> bool:
+    """Whether a process is in another network namespace than this one."""
+    with contextlib.suppress(OSError):  # it ended
+        return os.readlink(f"{PROC}/{pid}/ns/net") != os.readlink(f"{PROC}/self/ns/net")  # noqa: PTH115
+    return False
 
 
 def tcp_sockets(pid: int) -> int:
@@ -693,13 +700,15 @@ def shared_memory(members: list[ProcessInfo]) -> int:
 
 def hiding_places(pids: Iterable[int], guarded: Collection[int] = ()) -> int:
     """How many places these processes have where shared memory can be that nothing shows: :data:`SURE_PLACE` for each
-    descriptor on its way through a socket and each mapping of a file without a name, one for any other socket.
-    ``guarded`` ones are ours; one that does not show what it has can have any number.
+    descriptor on its way through a socket, each connection that nobody has accepted, and each mapping of a file without
+    a name; one for any other socket. ``guarded`` ones are ours; one that does not show what it has can have any number.
     """
     found, until = 0, time.monotonic() + _ADDING_SECONDS
+    pids = [pid for pid in pids if pid not in guarded]
+    if pids and _has_own_network(pids[0]):
+        unix = [line.split() for line in _text(f"{PROC}/{pids[0]}/net/unix", _ZONES_BYTES).splitlines()[1:]]
+        found += SURE_PLACE * sum(len(line) > 6 and line[6] == b"0" for line in unix)
     for pid in pids:
-        if pid in guarded:
-            continue
         for path, where in _open_files(pid):
             if where == _HIDDEN:
                 return EVERYTHING
