@@ -228,6 +228,48 @@ def test_row_204_when_the_machine_has_lost_its_memory_the_run_the_kernel_worked_
     assert ended == ["busy"]
 
 
+def test_row_277_who_can_hide_memory_goes_before_one_that_began_earlier_and_worked_more(monkeypatch):
+    """Seen in a container of 900 MiB: the watchdog ended the run beside one that kept 720 MiB in private mappings of
+    files in memory, which children had filled that nobody waited for.
+    """
+    place = "adk_skills_agent.sandbox.process.watchdog"
+    left = [800]
+    monkeypatch.setattr(
+        f"{place}.machine_memory", lambda: MachineMemory(available=left[0] << 20, is_scarce=left[0] < 50)
+    )
+    monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: 0)
+    monkeypatch.setattr(f"{place}.hiding_places", lambda pids, *_: SURE_PLACE * (pids[0] > 1))
+    ended: list[str] = []
+
+    def limits(name: str) -> Limits:
+        end = lambda *_: ended.append(name)  # noqa: E731
+        return Limits(replace(MARKS, run_id=name), 512 << 20, None, (), end, lambda: None)
+
+    watchdog, first = Watchdog(), limits("first")
+    left[0] = 500
+    runs = [first, limits("hider"), limits("shows all")]
+    ticks, shown = {"first": 50, "hider": 1, "shows all": 5}, {"first": 1, "hider": 2, "shows all": 3}
+    pages = {"first": 0, "hider": 0, "shows all": (400 << 20) // PAGE_BYTES}
+    process = next(all_processes())
+    monkeypatch.setattr(
+        watchdog,
+        "_members",
+        lambda runs: {
+            (name := run.marks.run_id): [
+                replace(process, system_ticks=ticks[name], shown=shown[name], rss_pages=pages[name])
+            ]
+            for run in runs
+        },
+    )
+    watchdog._look(runs)
+    assert ended == []
+    left[0] = 40
+    watchdog._look(runs)
+    assert ended == ["hider"]
+    watchdog._look(runs)
+    assert ended == ["hider", "first"]
+
+
 def test_row_216_what_no_run_can_have_caused_is_the_machines_and_of_several_the_one_that_can_most_ends(monkeypatch):
     memory, may_hold = [0], {"small": 0, "large": 0}
     place = "adk_skills_agent.sandbox.process.watchdog"

@@ -74,7 +74,7 @@ _SHARE_OF_FILES = 8  # of the files that all programs of a machine may have open
 _LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
 _SCARCE = (
     "Stopped: the memory of the machine, or of what the agent itself may use, ran out while the run went on. Nothing "
-    "says whose it is; of the runs since then the kernel worked most for this one."
+    "says whose it is; of the runs since then this one is the most likely."
 )
 _UNWATCHED = (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
 
@@ -435,19 +435,26 @@ def _first_to_go(runs: list[Limits], members: Mapping[str, list[ProcessInfo]], n
     """The run to end so that the kernel need not choose; None while memory is left, or it was gone before all of them.
 
     For memory that no count here shows (row 204): of the runs since whose beginning the machine has lost, or the kernel
-    got, more than one of them may have, the one for which the kernel has worked most.
+    got, more than one of them may have, the one for which the kernel has worked most. What it worked for a process that
+    nobody waits for is gone with that, and who began before has seen more of the loss: so those come first that can
+    hide memory, and half as much that they do not show is enough for these (row 277).
     """
     if not now.is_scarce:
         return None
-    lost = [
-        run
-        for run in runs
-        if run.memory_bytes is not None
-        and run._before is not None
-        and max(run._before.available - now.available, now.kernel - run._before.kernel) > run.memory_bytes
-        and not run._over
-    ]
-    return max(lost, key=lambda run: sum(info.system_ticks for info in members[run.marks.run_id]), default=None)
+    found: dict[Limits, tuple[bool, int]] = {}
+    for run in runs:
+        if run.memory_bytes is None or run._before is None or run._over:
+            continue
+        own, guarded = members[run.marks.run_id], run.guarded()  # those are ours
+        pids = [info.shown for info in own if info.pid not in guarded]
+        shown = sum(info.rss_pages for info in own) * PAGE_BYTES
+        lost = max(run._before.available - now.available, now.kernel - run._before.kernel)
+        can_hide = lost > run.memory_bytes // 2 and (
+            hiding_places(pids) >= SURE_PLACE or most_in_kernel(pids, pages=not run.bounded) > run.memory_bytes
+        )
+        if lost > run.memory_bytes or (can_hide and lost - shown > run.memory_bytes // 2):
+            found[run] = can_hide, sum(info.system_ticks for info in own)
+    return max(found, key=lambda run: found[run], default=None)
 
 
 def _kill(run: Watched) -> bool:
