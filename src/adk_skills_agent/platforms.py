@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shlex
 import stat
 import sys
@@ -235,3 +236,41 @@ def is_nearly_full(folder: Path) -> bool:
 
     total, _, free = shutil.disk_usage(folder)
     return free < min(_LEAST_FREE_BYTES, total // _LEAST_FREE_SHARE)
+
+
+def own_groups(groups: str, mounts: str) -> dict[str, str]:
+    """The folder of this process's group by controller; that of version 2 has an empty name.
+
+    From two files of /proc/self.
+    """
+    paths: dict[str, str] = {}
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths.update(dict.fromkeys(controllers.split(","), path))
+    found: dict[str, str] = {}
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (kind, _, options) = before.split(), after.split(" ", 2)
+        if kind not in {"cgroup", "cgroup2"}:
+            continue
+        root, point = (_plain(field) for field in fields[3:5])
+        for name in [""] if kind == "cgroup2" else options.split(","):
+            folder = _below(paths.get(name), root, point)
+            if folder is not None:
+                found.setdefault(name, folder)
+    return found
+
+
+def _plain(field: str) -> str:
+    """Without the octal escapes of mountinfo."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
+
+
+def _below(path: str | None, root: str, point: str) -> str | None:
+    """Where a group is found when ``root`` of its tree is mounted at ``point``; None when it is outside of that."""
+    if path is None or "/.." in path or "/.." in root:
+        return None
+    inside = os.path.relpath(path, root)
+    if inside.startswith(".."):
+        return None
+    return os.path.normpath(f"{point}/{inside}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from adk_skills_agent.platforms import own_groups
 from adk_skills_agent.sandbox.local.cgroup import Hierarchy
-from adk_skills_agent.sandbox.process.tree import own_groups
 
 HYBRID_MOUNTS = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.platforms import PAGE_BYTES
+from adk_skills_agent.platforms import PAGE_BYTES, own_groups
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.files.removal import is_gone, owner_name
 from adk_skills_agent.sandbox.process.supervise import EndReport
-from adk_skills_agent.sandbox.process.tree import children_of, kernel_setting, own_groups
+from adk_skills_agent.sandbox.process.tree import children_of, kernel_setting
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _ROUNDS = 50

@@ -13,11 +13,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from adk_skills_agent.platforms import own_groups
 from adk_skills_agent.sandbox.local.kernel import landlock
 from adk_skills_agent.sandbox.local.kernel.user_namespaces import UserNamespaces, user_namespaces
 from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 from adk_skills_agent.sandbox.process.command import PROGRAMS
-from adk_skills_agent.sandbox.process.tree import own_groups
 
 _SECONDS = 10
 _CONTROLLERS = ("memory", "pids", "cpu")

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from adk_skills_agent.platforms import PAGE_BYTES
+from adk_skills_agent.platforms import PAGE_BYTES, own_groups
 from adk_skills_agent.sandbox.process.command import RUN_ID_VARIABLE
 
 PROC = "/proc"
@@ -441,44 +441,6 @@ def machine_memory() -> MachineMemory:
 
 
 # What the control group leaves this process, as a container has one, where /proc/meminfo shows the whole machine.
-
-
-def own_groups(groups: str, mounts: str) -> dict[str, str]:
-    """The folder of this process's group by controller; that of version 2 has an empty name.
-
-    From two files of /proc/self.
-    """
-    paths: dict[str, str] = {}
-    for line in groups.splitlines():
-        _, controllers, path = line.split(":", 2)
-        paths.update(dict.fromkeys(controllers.split(","), path))
-    found: dict[str, str] = {}
-    for line in mounts.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, (kind, _, options) = before.split(), after.split(" ", 2)
-        if kind not in {"cgroup", "cgroup2"}:
-            continue
-        root, point = (_plain(field) for field in fields[3:5])
-        for name in [""] if kind == "cgroup2" else options.split(","):
-            folder = _below(paths.get(name), root, point)
-            if folder is not None:
-                found.setdefault(name, folder)
-    return found
-
-
-def _plain(field: str) -> str:
-    """Without the octal escapes of mountinfo."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
-
-
-def _below(path: str | None, root: str, point: str) -> str | None:
-    """Where a group is found when ``root`` of its tree is mounted at ``point``; None when it is outside of that."""
-    if path is None or "/.." in path or "/.." in root:
-        return None
-    inside = os.path.relpath(path, root)
-    if inside.startswith(".."):
-        return None
-    return os.path.normpath(f"{point}/{inside}")
 
 
 def group_memory() -> tuple[int, int]:
