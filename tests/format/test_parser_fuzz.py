@@ -55,8 +55,9 @@ FILES = st.one_of(
     st.builds(lambda count, rest: "\r\n" * count + rest, st.integers(20, 3000), PIECES),
     st.builds(lambda head, body: f"---\n{head}\n---\n{body}", st.one_of(YAMLISH, PIECES), st.text(max_size=50)),
 )
-BYTE_ORDER_MARK = re.compile("[\r\n\x85\u2028\u2029]\ufeff")
-"""At the start of a later line: libyaml passes over it, PyYAML's own parser takes it for text."""
+BYTE_ORDER_MARK = re.compile("(^\ufeff|[\r\n\x85\u2028\u2029])\ufeff")
+"""A second one at the start, or one where a later line starts: libyaml passes over it, PyYAML's own takes it for text.
+"""
 
 MANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -117,6 +118,7 @@ def test_bytes_on_disk_give_the_same_head_and_file(tmp_path: Path, data: bytes) 
 @MANY
 @given(st.one_of(YAMLISH, PIECES))
 @example("a: b\n\n# c\n- d")
+@example("\ufeff0:")
 def test_libyaml_and_python_agree_where_both_accept(text: str) -> None:
     assume(not BYTE_ORDER_MARK.search(text))
     results = []
