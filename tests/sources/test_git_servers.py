@@ -13,11 +13,13 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from repositories import Repository, Run, skill_text
@@ -361,6 +363,25 @@ def test_a_signal_ends_git_and_leaves_nothing(number: signal.Signals, tmp_path: 
                 pass
     assert (add.returncode, said.strip()) == (128 + number, f"adk-skills: ended by {number.name}")
     assert not any(temporary.iterdir())
+
+
+def test_a_signal_while_git_starts_leaves_no_git(monkeypatch: pytest.MonkeyPatch):
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Slow(subprocess.Popen):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            if {"fetch", "ls-remote"} & set(arguments[0]):
+                started.append(self)
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.1)
+
+    monkeypatch.setattr("adk_skills_agent.sources.git.subprocess.Popen", Slow)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/x.git"
+        with pytest.raises(KeyboardInterrupt), checkout(url):
+            pass
+    assert [git.poll() for git in started] == [-signal.SIGKILL]
 
 
 def test_what_a_repository_says_about_its_files_is_not_obeyed(repository: Repository, tmp_path: Path):

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -503,7 +504,11 @@ def _run_git(
             output, said, given = (files.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(3))
             given.write(feed)
             given.seek(0)
-            with _started(folder, given, output, said, *arguments) as process:
+            # In a thread of its own: a signal that ends this call would lose a git that is about to start.
+            starter = files.enter_context(ThreadPoolExecutor(1))
+            starting = starter.submit(_started, folder, given, output, said, *arguments)
+            try:
+                process = starting.result()
                 watch = _Watch(process, folder, {output.fileno(): most, said.fileno(): MAX_SAID_BYTES})
                 try:
                     watch.start()
@@ -512,6 +517,9 @@ def _run_git(
                     watch.ended.set()
                     _kill(process)
                     watch.join()
+            finally:
+                _kill(starting.result())
+                starting.result().wait()
             said.seek(0)
             if watch.problem or os.fstat(said.fileno()).st_size > MAX_SAID_BYTES:
                 raise SourceError(f"git was ended: {watch.problem or _SAYS_TOO_MUCH}.")
