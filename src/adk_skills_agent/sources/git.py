@@ -515,11 +515,11 @@ def _run_git(
                     process.wait()
                 finally:
                     watch.ended.set()
-                    _kill(process)
                     watch.join()
             finally:
-                _kill(starting.result())
-                starting.result().wait()
+                process = starting.result()
+                _kill(process)
+                process.wait()
             said.seek(0)
             if watch.problem or os.fstat(said.fileno()).st_size > MAX_SAID_BYTES:
                 raise SourceError(f"git was ended: {watch.problem or _SAYS_TOO_MUCH}.")
