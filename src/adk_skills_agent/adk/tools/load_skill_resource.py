@@ -119,7 +119,7 @@ class LoadSkillResourceTool(ToolsetTool):
         await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
         if not llm_request.contents:
             return
-        room, seen = MAX_INLINE_BYTES, set[tuple[object, ...]]()
+        room, seen = MAX_INLINE_BYTES, set[tuple[str, ...]]()
         for part in list(llm_request.contents[-1].parts or ()):
             response = part.function_response
             if response is None or response.name != self.name or not isinstance(response.response, dict):
@@ -127,7 +127,7 @@ class LoadSkillResourceTool(ToolsetTool):
             told = response.response
             if told.get("status") != BINARY_FILE_STATUS or not _is_given(tool_context, response):
                 continue
-            file = tuple(told.get(key) for key in ("skill_name", "skill", "file_path", "reference"))
+            file = tuple(str(told.get(key)) for key in ("skill_name", "skill", "file_path", "reference"))
             if file in seen:
                 continue  # it is there once
             seen.add(file)
