@@ -38,6 +38,7 @@ class ElsewhereEnvironment(BaseEnvironment):
 
     async def close(self) -> None:
         self.closed += 1
+        self.is_initialized = False
         for process in self.started:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -376,6 +376,7 @@ def test_a_model_nobody_knows_ends_in_a_sentence(tmp_path: Path) -> None:
     assert (run.returncode, len(run.stderr.splitlines())) == (2, 1)
 
 
+@pytest.mark.usefixtures("signals_by_default")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_script_and_leaves_nothing(skills: Path, tmp_path: Path, number: signal.Signals) -> None:
     temporary = tmp_path / "tmp"

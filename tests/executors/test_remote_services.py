@@ -35,7 +35,7 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.remote.remote import MAY_GO_ON
+from adk_skills_agent.sandbox.remote.remote import CLOSED_WITH_IT, MAY_GO_ON
 from remote_services import ElsewhereEnvironment, ElsewhereExecutor
 
 
@@ -115,6 +115,81 @@ async def test_row_288_secrets_on_a_machine_that_all_scripts_share_are_told_to_t
     assert len([record for record in caplog.records if "all skills and users share it" in record.message]) == 1
 
 
+class Machines:
+    """A service that makes a machine whenever it is asked to."""
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        self.folder, self.settings = folder, settings
+        self.made: list[ElsewhereEnvironment] = []
+
+    def __call__(self) -> ElsewhereEnvironment:
+        machine = ElsewhereEnvironment(self.folder / str(len(self.made)), **self.settings)  # type: ignore[arg-type]
+        self.made.append(machine)
+        return machine
+
+    @property
+    def used(self) -> list[ElsewhereEnvironment]:
+        """Those on which something ran."""
+        return [machine for machine in self.made if machine.commands]
+
+
+async def test_row_288_a_function_in_place_of_an_environment_gives_each_run_a_machine_of_its_own(tmp_path, caplog):
+    machines = Machines(tmp_path)
+    box = remote_sandbox(machines)
+    folders = [
+        result.stdout
+        for result in await asyncio.gather(
+            *(
+                box.run(ask("sh", "-c", "echo $TOKEN", env={"TOKEN": Secret(f"a-secret-of-skill-{number}")}))
+                for number in range(2)
+            )
+        )
+    ]
+    assert folders == [b"[secret TOKEN]\n"] * 2
+    assert [len(machine.commands) for machine in machines.used] == [1, 1]
+    assert all(machine.closed for machine in machines.used)
+    assert "share it" not in caplog.text
+    report = await box.probe()
+    assert "share it" not in " ".join(report.degraded)
+    assert report.enforced["processes"].endswith("a machine of ElsewhereEnvironment for each run")
+
+
+async def test_row_288_the_machine_of_a_run_that_fails_or_is_cancelled_is_closed(tmp_path):
+    machines = Machines(tmp_path)
+    box = remote_sandbox(machines)
+    with pytest.raises(SandboxError, match="'nosuch' could not be started"):
+        await box.run(ask("nosuch"))
+    running = asyncio.create_task(box.run(ask("sleep", "60", wall=None)))
+    while len(machines.used) < 2:
+        await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [machine.closed for machine in machines.used] == [1, 1]
+    await box.close()
+
+
+async def test_row_288_a_machine_that_cannot_be_closed_is_told_and_the_result_stays(tmp_path, caplog):
+    class Sticky(ElsewhereEnvironment):
+        async def close(self) -> None:
+            raise OSError("the service is away")
+
+    result = await remote_sandbox(lambda: Sticky(tmp_path / "there")).run(ask("true"))
+    assert result.status is Status.OK
+    assert "A machine of Sticky could not be closed after its run (OSError)" in caplog.text
+
+
+def test_a_function_that_makes_no_new_environment_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="a function that returns a ElsewhereExecutor"):
+        remote_sandbox(ElsewhereExecutor)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="LocalEnvironment is no remote service"):
+        remote_sandbox(LocalEnvironment)
+    used = ElsewhereEnvironment(tmp_path)
+    used.is_initialized = True
+    with pytest.raises(ConfigError, match="has to return a new one"):
+        remote_sandbox(lambda: used)
+
+
 async def test_row_72_it_is_refused_where_more_is_asked_for_than_a_remote_place_gives(box):
     with pytest.raises(SandboxUnavailable, match="weaker than min_isolation='namespaces'"):
         await box.run(ask("true", min_isolation="namespaces"))
@@ -137,26 +212,26 @@ async def test_a_command_that_is_not_there_is_no_result(box):
 
 @pytest.mark.slow
 @pytest.mark.requirement("S0-83")
-async def test_a_service_that_never_answers_is_given_up_with_a_warning(tmp_path, caplog):
-    """S0-83: the client's own clock, and the word that the remote side may go on."""
-    deaf = ElsewhereEnvironment(tmp_path / "there", deaf=True, path="/bin:/usr/bin")
+@pytest.mark.parametrize("note", [MAY_GO_ON, CLOSED_WITH_IT], ids=["one machine", "a machine for each run"])
+async def test_a_service_that_never_answers_is_given_up_with_a_warning(note, tmp_path, caplog):
+    """S0-83: the client's own clock, and the word that the remote side may go on, or is closed (row 288)."""
     # Its python3 hangs before it does anything, as a service that queues the command does.
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "bin" / "python3").chmod(0o755)
-    deaf.path = f"{tmp_path / 'bin'}:/bin:/usr/bin"
+    machines = Machines(tmp_path, deaf=True, path=f"{tmp_path / 'bin'}:/bin:/usr/bin")
     policy = {"workspace_bytes": 1 << 20, "max_total_file_bytes": 1 << 20, "output_flood_bytes": 1 << 20}
-    box = remote_sandbox(deaf, most_services_seconds=0.1)
+    box = remote_sandbox(machines if note == CLOSED_WITH_IT else machines(), most_services_seconds=0.1)
     before = time.monotonic()
     with caplog.at_level(logging.WARNING), pytest.MonkeyPatch.context() as patch:
         patch.setattr("adk_skills_agent.sandbox.supervisor.command._ENVELOPE_SECONDS", 0.2)
         result = await box.run(ask("true", wall=0.2, **policy))
     assert (result.status, result.timed_out) == (Status.TIMEOUT, True)
-    assert MAY_GO_ON in result.notes
-    assert MAY_GO_ON in caplog.text
+    assert [said for said in result.notes if said in {MAY_GO_ON, CLOSED_WITH_IT}] == [note]
+    assert note in caplog.text
     assert time.monotonic() - before < 30
     await box.close()
-    assert deaf.closed == 1
+    assert [machine.closed for machine in machines.used] == [1]
 
 
 @pytest.mark.slow

@@ -345,6 +345,7 @@ def test_row_227_a_server_that_sends_without_end_fills_neither_memory_nor_disk(
         pass
 
 
+@pytest.mark.usefixtures("signals_by_default")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_git_and_leaves_nothing(number: signal.Signals, tmp_path: Path):
     temporary = tmp_path / "tmp"

@@ -74,21 +74,49 @@ _LOCAL = {
 }
 
 
-def remote_sandbox(target: BaseEnvironment | BaseCodeExecutor, *, most_services_seconds: float = 60.0) -> RemoteSandbox:
+def remote_sandbox(
+    target: BaseEnvironment | BaseCodeExecutor | Callable[[], BaseEnvironment], *, most_services_seconds: float = 60.0
+) -> RemoteSandbox:
     """A sandbox over one of google-adk's classes for other machines.
 
     Args:
         target: Any ``BaseEnvironment`` (E2B, Daytona, OpenSandbox and others) or a ``BaseCodeExecutor`` that runs code
             elsewhere (``AgentEngineSandboxCodeExecutor``, ``GkeCodeExecutor``, ``CloudRunSandboxCodeExecutor``,
-            ``VertexAiCodeExecutor``). It stays the caller's; closing the sandbox closes it.
+            ``VertexAiCodeExecutor``). It stays the caller's; closing the sandbox closes it. Or a class of environments,
+            or a function that makes a new one: each run then has a machine of its own, which is closed after the run,
+            so that no script meets what another one has or left.
         most_services_seconds: How long the service may take on top of the run's own time.
 
     Raises:
-        ConfigError: ``target`` cannot be handed anything, or runs on this very machine.
+        ConfigError: ``target`` cannot be handed anything, runs on this very machine, or makes no environment.
     """
+    if not isinstance(target, (BaseEnvironment, BaseCodeExecutor)) and callable(target):
+        make = target
+
+        def another() -> _Shell:
+            return _Shell(_made(make))
+
+        return RemoteSandbox(another(), another=another, most_services_seconds=most_services_seconds)
     check_remote(target)
     adapter: _Shell | _Python = _Shell(target) if isinstance(target, BaseEnvironment) else _Python(target)
     return RemoteSandbox(adapter, most_services_seconds=most_services_seconds)
+
+
+def _made(make: Callable[[], BaseEnvironment]) -> BaseEnvironment:
+    """A new environment, not yet started."""
+    made: object = make()
+    if not isinstance(made, BaseEnvironment):
+        raise ConfigError(
+            f"remote_sandbox() got a function that returns a {type(made).__name__}. For a machine for each run it has "
+            "to return a new environment of google-adk's (E2BEnvironment, DaytonaEnvironment and others)."
+        )
+    check_remote(made)
+    if made.is_initialized:
+        raise ConfigError(
+            f"remote_sandbox() got a function that returns a {type(made).__name__} in use. It has to return a new one "
+            "each time; give the environment itself if all runs may share it."
+        )
+    return made
 
 
 def check_remote(target: object) -> None:

@@ -97,18 +97,21 @@ class DiskLimit:
     folder: str | None = None
 
     def excess(self, used: int, entries: int) -> str | None:
-        """What is beyond the limit, as a clause; None when nothing is."""
-        if self.most_bytes is not None and used > self.most_bytes:
-            return f"it wrote {used >> 20} MiB to disk; {self.most_bytes >> 20} MiB are allowed"
+        """What is beyond the limit, as a clause; None when nothing is.
+
+        What rounding up to blocks adds is no excess, up to as much again.
+        """
+        most = self.most_bytes
+        if most is not None and used - min(entries * _ROUNDED_UP, most) > most:
+            return f"it wrote {used >> 20} MiB to disk; {most >> 20} MiB are allowed"
         if self.most_entries is not None and entries > self.most_entries:
             return f"it made more than {self.most_entries:,} files"
         return None
 
     def excess_at_end(self) -> str | None:
-        """The same for a run that is over; raises OSError. What rounding up to blocks adds is no excess."""
+        """The same for a run that is over; raises OSError."""
         ceiling = _MANY_ENTRIES if self.most_entries is None else self.most_entries + 1
-        used, entries = self.usage(ceiling, LOOK_SECONDS)
-        return self.excess(used - entries * _ROUNDED_UP, entries)
+        return self.excess(*self.usage(ceiling, LOOK_SECONDS))
 
 
 def folder_limit(folder: str, most_bytes: int | None, most_entries: int | None) -> DiskLimit:

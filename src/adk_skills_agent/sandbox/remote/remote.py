@@ -52,6 +52,8 @@ MAY_GO_ON = (
     "service's own limit ends it."
 )
 """The warning of a run that was given up here."""
+CLOSED_WITH_IT = "The service did not answer in time and is no longer waited for; the run's machine is closed."
+"""The same where each run has a machine of its own."""
 
 INLINE_BYTES = 256 << 10
 """A larger answer becomes a file."""
@@ -60,7 +62,8 @@ _CLEANUP_SECONDS = 10.0
 _CODE_HOME = "/tmp"  # noqa: S108  # of the service's machine
 _SHARED = (
     "processes: where {service} is one machine, its scripts of all skills and users share it: one can read the secrets "
-    "of another that runs at the same time, and change what later ones find there."
+    "of another that runs at the same time, and change what later ones find there. remote_sandbox() takes a function "
+    "that makes an environment: each run then has a machine of its own."
 )
 _MOST_FILES, _MOST_BESIDES = 1 << 30, 64 << 20
 _SERVICE_SECONDS = 60.0
@@ -116,9 +119,15 @@ class RemotePython(Protocol):
 class RemoteChannel:
     """One request with one answer, as a channel: what is sent is gathered, the first look for an answer sends it."""
 
-    def __init__(self, isolation: IsolationReport, ask: Callable[[bytes], Coroutine[None, None, bytes]]) -> None:
+    def __init__(
+        self,
+        isolation: IsolationReport,
+        ask: Callable[[bytes], Coroutine[None, None, bytes]],
+        given_up: str = MAY_GO_ON,
+    ) -> None:
         self.isolation = isolation
         self._ask = ask
+        self._note = given_up
         self._request = bytearray()
         self._asked: asyncio.Task[bytes] | None = None
         self._at = 0
@@ -145,8 +154,8 @@ class RemoteChannel:
     async def close(self) -> SandboxEnd:
         """Wait for nothing any more."""
         if not await self.give_up():
-            logger.warning(MAY_GO_ON)
-        return SandboxEnd(notes=(MAY_GO_ON,)) if self._given_up else SandboxEnd()
+            logger.warning(self._note)
+        return SandboxEnd(notes=(self._note,)) if self._given_up else SandboxEnd()
 
     async def give_up(self) -> bool:
         """Stop waiting for the answer; whether it had come, or was not asked for."""
@@ -181,15 +190,23 @@ class BatchSandbox(Sandbox):
 class RemoteSandbox(BatchSandbox):
     """Runs commands on another service's machine; see :class:`Sandbox` for the contract.
 
-    ``most_services_seconds`` is how long the way there and back may take on top of the run's own time.
+    ``another`` makes a further machine, not yet started: with it each run has one of its own, which is closed after
+    the run. ``most_services_seconds`` is how long the way there and back may take on top of the run's own time.
     """
 
     filters_secrets = True
 
-    def __init__(self, service: RemoteShell | RemotePython, *, most_services_seconds: float = _SERVICE_SECONDS) -> None:
+    def __init__(
+        self,
+        service: RemoteShell | RemotePython,
+        *,
+        another: Callable[[], RemoteShell] | None = None,
+        most_services_seconds: float = _SERVICE_SECONDS,
+    ) -> None:
         self.name = f"remote:{service.name}"
         self._place = f"on {service.name}"
         self._service = service
+        self._another = another
         self.wants_invocation = isinstance(service, RemotePython)
         self._patience = most_services_seconds
         self._opening = Semaphore(1)  # over all event loops
@@ -199,39 +216,74 @@ class RemoteSandbox(BatchSandbox):
         """Run one command to its end; see :meth:`Sandbox.run`."""
         policy = check_policy(request.policy)
         check_level(policy, IsolationLevel.REMOTE, f"{self._service.name} runs what it gets on its own machine")
+        if self._another is not None:
+            with Trouble(self._service.name, "could not be made"):
+                machine = self._another()
+            try:
+                result = await self._run(request, policy, machine)
+            except GeneratorExit:  # the loop is gone: nothing can be waited for any more
+                raise
+            except BaseException:
+                await threads.uninterrupted(_closed(machine))
+                raise
+            await threads.uninterrupted(_closed(machine))
+            return result
         if not self._told and secrets_of(policy.env, request.env):
             self._told = True  # row 288
             logger.warning("A run gets secrets. %s", _SHARED.format(service=self._service.name))
-        service = self._service
-        base = await self._base()
+        return await self._run(request, policy, self._service)
+
+    async def _run(
+        self, request: ExecutionRequest, policy: SandboxPolicy, service: RemoteShell | RemotePython
+    ) -> ExecutionResult:
+        base = await self._base(service)
         nonce = os.urandom(16).hex()
         root = f"{base.rstrip('/')}/.adk-skills-{nonce[:12]}"
         layout = Layout(root=root, batch=True)
         inline = None if isinstance(service, RemotePython) else INLINE_BYTES
         job = Job(nonce, root, layout.work, (layout.work, layout.temporary), (root,), inline)
         seconds = None if policy.wall_seconds is None else policy.wall_seconds + self._patience
+        shared = self._another is None
 
         def ask(frames: bytes) -> Coroutine[None, None, bytes]:
             if isinstance(service, RemotePython):
                 return _ask_python(service, job, frames, seconds)
-            return ask_shell(service, job, frames, seconds, most_answer(policy))
+            return ask_shell(service, job, frames, seconds, most_answer(policy), clean_up=shared)
 
         async def open_channel(_checked: SandboxPolicy) -> RemoteChannel:
-            return RemoteChannel(report_of(service.name, policy), ask)
+            isolation = report_of(service.name, policy, shared=shared)
+            return RemoteChannel(isolation, ask, MAY_GO_ON if shared else CLOSED_WITH_IT)
 
         return await run_command(open_channel, request, layout, patience=self._patience)
 
     async def close(self) -> None:
-        """Let go of the service. Safe to call twice."""
+        """Let go of the service. Safe to call twice. A run's own machine is closed with its run."""
         await self._service.close()
 
-    async def _base(self) -> str:
-        if isinstance(self._service, RemotePython):
+    async def _base(self, service: RemoteShell | RemotePython) -> str:
+        if isinstance(service, RemotePython):
             return _CODE_HOME
-        async with self._opening:
-            with Trouble(self._service.name, "could not be made ready"):
+        with Trouble(service.name, "could not be made ready"):
+            if self._another is not None:
                 async with asyncio.timeout(self._patience):
-                    return await self._service.open()
+                    return await service.open()
+            async with self._opening, asyncio.timeout(self._patience):
+                return await service.open()
+
+
+async def _closed(machine: RemoteShell) -> None:
+    """Close the machine of a run; what fails is logged, because the run has its result."""
+    try:
+        async with asyncio.timeout(_CLEANUP_SECONDS):
+            await machine.close()
+    except Exception as error:  # of the service's library, of the network
+        logger.warning(
+            "A machine of %s could not be closed after its run (%s); it may go on until the service's own limit ends "
+            "it.",
+            machine.name,
+            type(error).__name__,
+            exc_info=error,
+        )
 
 
 def most_answer(policy: SandboxPolicy) -> int:
@@ -285,12 +337,15 @@ def _found(name: str, job: Job, answer: RemoteAnswer) -> bytes | int:
         raise SandboxError(f"{name} gave no result: {_why(answer) or error}.") from None
 
 
-def report_of(service: str, policy: SandboxPolicy) -> IsolationReport:
-    """What is known of a service: nothing of it can be checked from here, and the report says so."""
+def report_of(service: str, policy: SandboxPolicy, *, shared: bool = True) -> IsolationReport:
+    """What is known of a service: nothing of it can be checked from here, and the report says so.
+
+    ``shared`` says whether a run's machine is that of other runs, too.
+    """
     enforced = {
         "files": f"remote ({service})",
         "network": f"remote ({service})",
-        "processes": "supervisor",
+        "processes": "supervisor" if shared else f"supervisor, and a machine of {service} for each run",
         "memory": "rlimit",
         "pids": "rlimit",
         "disk": "none",
@@ -302,9 +357,10 @@ def report_of(service: str, policy: SandboxPolicy) -> IsolationReport:
         "memory: per process, not for the whole run.",
         "output: comes when the run has ended, not while it lasts.",
         f"disk: {service} decides how much may be written; only what comes back is bounded.",
-        "processes: a run that does not answer in time is given up here and may go on there.",
-        _SHARED.format(service=service),
     ]
+    if shared:
+        degraded.append("processes: a run that does not answer in time is given up here and may go on there.")
+        degraded.append(_SHARED.format(service=service))
     if policy.network.mode != "host":
         degraded.append(
             f"network: {policy.network.mode!r} is not enforced from here; {service} decides what can be reached."
