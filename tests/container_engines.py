@@ -262,7 +262,13 @@ def _launch(name: str, folder: Path, more: tuple[str, ...] = ()) -> subprocess.P
         (folder / "none.json").write_text("{}")
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
         )
 
 
