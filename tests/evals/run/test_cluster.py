@@ -176,7 +176,7 @@ async def test_the_files_of_a_node_that_is_killed_are_removed_by_the_next_agent(
     assert (await worker.hello()).problem == ""
     folders = [path.name for path in place.iterdir() if "cluster" in path.name]
     assert len(folders) == 1
-    assert folders[0].startswith(temporary_prefix("cluster"))  # tests/sandbox/test_abandoned.py: such a one goes
+    assert folders[0].startswith(temporary_prefix("cluster"))  # tests/sandbox/files/test_abandoned.py: such a one goes
     await worker.close()
     assert not list(place.glob("*cluster*"))
 

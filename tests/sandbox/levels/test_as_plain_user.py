@@ -14,7 +14,7 @@ import pytest
 
 from plain_user import PLAIN_USER, python_of_plain_user, readable_copy, readable_packages
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user; else all tests are as that user"),
@@ -92,6 +92,11 @@ def test_every_row_holds_for_it_on_a_machine_that_lacks_something(python, home, 
 
 def test_the_special_cases_of_the_namespaces_level_hold_too(python, home):
     done = run_suite(
-        python, home, "tests/sandbox/test_namespaces_level.py", "tests/sandbox/test_agent_keeper.py", "-m", "not slow"
+        python,
+        home,
+        "tests/sandbox/levels/test_namespaces_level.py",
+        "tests/sandbox/starting/test_agent_keeper.py",
+        "-m",
+        "not slow",
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]

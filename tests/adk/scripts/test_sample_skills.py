@@ -13,7 +13,7 @@ from tool_calls import agent_with
 from adk_skills_agent import SkillToolset
 from adk_skills_agent.testing import GeminiServer
 
-SKILLS = Path(__file__).resolve().parents[2] / "examples" / "agents" / "skill_script_demo" / "skills"
+SKILLS = Path(__file__).resolve().parents[3] / "examples" / "agents" / "skill_script_demo" / "skills"
 HELPER, BUILDER = "python-helper", "tool-server-builder"
 PLAN = json.dumps([{"name": "x"}])
 Step = tuple[str, dict[str, Any], str]

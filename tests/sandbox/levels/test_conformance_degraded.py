@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 LAUNCHER = Path(__file__).with_name("degradations.py")
 
 pytestmark = pytest.mark.slow
