@@ -65,7 +65,8 @@ _SHARED = (
     "of another that runs at the same time, and change what later ones find there. remote_sandbox() takes a function "
     "that makes an environment: each run then has a machine of its own."
 )
-_MOST_FILES, _MOST_BESIDES = 1 << 30, 64 << 20
+_WORKSPACE_BYTES = 1 << 30  # where the policy sets no bound
+_BESIDES_BYTES = 64 << 20
 _SERVICE_SECONDS = 60.0
 """For the way there and back and for a service that has to start something first."""
 
@@ -288,7 +289,7 @@ async def _closed(machine: RemoteShell) -> None:
 
 def most_answer(policy: SandboxPolicy) -> int:
     """Bytes of a run's answer, at most: the files of its workspace, encoded, and what else it can be."""
-    return 2 * (_MOST_FILES if policy.workspace_bytes is None else policy.workspace_bytes) + _MOST_BESIDES
+    return 2 * (_WORKSPACE_BYTES if policy.workspace_bytes is None else policy.workspace_bytes) + _BESIDES_BYTES
 
 
 async def ask_shell(
