@@ -218,7 +218,7 @@ def another_process(lock: Lock, cache: Path, index: LocalIndex, tmp_path: Path) 
     )
 
 
-def test_two_processes_at_once_make_it_once(index: LocalIndex, cache: Path, tmp_path: Path) -> None:
+def test_row_97_two_processes_at_once_make_it_once(index: LocalIndex, cache: Path, tmp_path: Path) -> None:
     index.add("alpha")
     lock = locked(index, cache, "alpha")
     before = len(index.downloads)
@@ -231,7 +231,7 @@ def test_two_processes_at_once_make_it_once(index: LocalIndex, cache: Path, tmp_
     assert whole_folders(cache) == [Path(folders.pop()).name]
 
 
-def test_one_that_is_killed_leaves_no_half_environment_and_blocks_nobody(
+def test_row_97_one_that_is_killed_leaves_no_half_environment_and_blocks_nobody(
     index: LocalIndex, cache: Path, tmp_path: Path
 ) -> None:
     index.add("alpha")
@@ -301,7 +301,7 @@ def test_each_failure_of_a_resolution_is_a_sentence_for_each_reader(
     assert any(part in owner for part in for_owner.split("|")), owner
 
 
-def test_other_bytes_than_the_locked_ones_are_refused(index: LocalIndex, cache: Path) -> None:
+def test_row_96_other_bytes_than_the_locked_ones_are_refused(index: LocalIndex, cache: Path) -> None:
     file = index.add("alpha")
     lock = locked(index, cache, "alpha")
     index.files[file] = wheel("alpha", "1.0", {"alpha.py": "VERSION = 'other'\n"})
@@ -312,7 +312,7 @@ def test_other_bytes_than_the_locked_ones_are_refused(index: LocalIndex, cache: 
     assert "another hash" in owner
 
 
-def test_an_index_that_sends_other_bytes_than_it_says_is_refused(index: LocalIndex, cache: Path) -> None:
+def test_row_96_an_index_that_sends_other_bytes_than_it_says_is_refused(index: LocalIndex, cache: Path) -> None:
     lock_cache = cache / "one"
     file = index.add("alpha")
     lock = locked(index, lock_cache, "alpha")
@@ -322,7 +322,7 @@ def test_an_index_that_sends_other_bytes_than_it_says_is_refused(index: LocalInd
     assert whole_folders(cache / "two") == []
 
 
-def test_an_index_that_hangs_ends_at_the_time_limit(index: LocalIndex, cache: Path) -> None:
+def test_row_96_an_index_that_hangs_ends_at_the_time_limit(index: LocalIndex, cache: Path) -> None:
     index.add("alpha")
     index.hangs.set()
     began = time.monotonic()
@@ -342,7 +342,7 @@ def test_an_index_that_is_not_there_is_said(cache: Path) -> None:
     assert "geheim" not in model + owner
 
 
-def test_code_that_python_would_run_at_every_start_is_removed_and_never_run(
+def test_row_95_code_that_python_would_run_at_every_start_is_removed_and_never_run(
     index: LocalIndex, cache: Path, tmp_path: Path
 ) -> None:
     mark = tmp_path / "ran"
@@ -387,7 +387,7 @@ def test_code_that_python_would_run_at_every_start_is_removed_and_never_run(
     ],
     ids=["script", "pyvenv", "data", "decoys", "path file", "path file by script", "build folder"],
 )
-def test_a_package_that_replaces_the_interpreter_is_refused(
+def test_row_103_a_package_that_replaces_the_interpreter_is_refused(
     index: LocalIndex, cache: Path, files: dict[str, str], reason: str
 ) -> None:
     index.add("alpha", files=files)

@@ -411,7 +411,7 @@ PIECES = [
 
 
 @pytest.mark.parametrize(("name", "piece"), PIECES)
-def test_the_time_to_read_a_file_grows_with_its_length_and_not_its_square(
+def test_row_105_the_time_to_read_a_file_grows_with_its_length_and_not_its_square(
     make_skill: MakeSkill, name: str, piece: str
 ) -> None:
     """A hostile file held up the whole agent for half a minute: ``re`` does not let other threads run."""

@@ -144,7 +144,9 @@ def test_exact_versions_become_packages_that_both_kinds_of_modules_find(
     assert len(registry.requests) == asked
 
 
-def test_nothing_of_a_package_runs_when_it_is_installed(registry: LocalRegistry, cache: Path, tmp_path: Path) -> None:
+def test_row_101_nothing_of_a_package_runs_when_it_is_installed(
+    registry: LocalRegistry, cache: Path, tmp_path: Path
+) -> None:
     trace = tmp_path / "it-ran"
     scripts = dict.fromkeys(("preinstall", "install", "postinstall", "prepare"), f"touch {trace}")
     registry.add("eager", scripts=scripts)
@@ -313,7 +315,9 @@ GOOD = {"version": "1.0.0", "integrity": "sha512-" + base64.b64encode(bytes(64))
         ("node_modules/a", "text", "not a package of the registry"),
     ],
 )
-def test_a_package_lock_of_a_stranger_names_only_packages_of_the_registry(place: str, entry: object, why: str) -> None:
+def test_row_101_a_package_lock_of_a_stranger_names_only_packages_of_the_registry(
+    place: str, entry: object, why: str
+) -> None:
     table = {"lockfileVersion": 3, "packages": {"": {"dependencies": {"a": "1"}}, place: entry}}
     with pytest.raises(PackageError) as error:
         checked_lock(table, WHAT)

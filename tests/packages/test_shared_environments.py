@@ -125,7 +125,7 @@ def test_another_key_opens_nothing(
 @pytest.mark.parametrize(
     "kind", ["up", "absolute", "link-out", "link-python-elsewhere", "device", "long-header", "through-link"]
 )
-def test_an_archive_that_leaves_the_environment_is_refused(
+def test_row_116_an_archive_that_leaves_the_environment_is_refused(
     kind: str, made: Environment, lock: Lock, cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     import hashlib

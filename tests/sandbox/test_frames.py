@@ -58,7 +58,7 @@ def test_any_bytes_are_frames_or_an_error_of_the_protocol(data: bytes) -> None:
     ],
     ids=["gigabyte", "one-too-many", "empty", "broken", "bytes", "list", "no-kind", "number-kind", "long-kind", "deep"],
 )
-def test_what_is_no_frame_is_refused_before_it_is_taken(data: bytes, reason: str) -> None:
+def test_row_164_what_is_no_frame_is_refused_before_it_is_taken(data: bytes, reason: str) -> None:
     with pytest.raises(frames.FrameError, match=reason):
         list(frames.FrameReader().feed(data))
 

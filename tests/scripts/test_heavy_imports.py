@@ -55,7 +55,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("", ()),
     ],
 )
-def test_what_is_found(tmp_path: Path, python: str, text: str, found: tuple[str, ...]) -> None:
+def test_row_98_what_is_found(tmp_path: Path, python: str, text: str, found: tuple[str, ...]) -> None:
     script = tmp_path / "x.py"
     script.write_text(text)
     assert heavy_imports(script, python) == found

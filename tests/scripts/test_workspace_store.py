@@ -298,7 +298,7 @@ async def test_a_dead_server_is_replaced_and_its_call_is_told_as_unknown(
     assert two.notes == []  # told once
 
 
-async def test_the_loser_overwrites_nothing_and_its_files_are_kept_aside(
+async def test_row_114_the_loser_overwrites_nothing_and_its_files_are_kept_aside(
     store: WorkspaceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop_signs(monkeypatch)
@@ -499,7 +499,7 @@ def test_row_169_an_entry_that_nobody_would_read_is_not_written() -> None:
         new_entry("", 0, "saved", 0, "", Owner(), Content(names)).to_bytes()
 
 
-def test_nothing_in_an_entry_leads_out_of_the_folders() -> None:
+def test_row_113_nothing_in_an_entry_leads_out_of_the_folders() -> None:
     blob = f"{'0' * 64}.1"
     good = new_entry("", 0, "saved", 0, "", Owner()).to_bytes()
     assert Entry.from_bytes(1, good).kind == "saved"
@@ -527,7 +527,7 @@ async def test_another_version_is_told_and_overwrites_nothing(store: WorkspaceSt
     assert "Run one version on all servers" in one.problems[-1]
 
 
-async def test_files_with_a_secret_stay_on_their_server_and_it_is_said(store: WorkspaceStore) -> None:
+async def test_row_115_files_with_a_secret_stay_on_their_server_and_it_is_said(store: WorkspaceStore) -> None:
     secret = forms(secrets_of({"TOKEN": Secret("very-secret-value-42")}))
     one, two = Server(store, secrets=secret), Server(store, secrets=secret)
     await one.write(a="1", notes="the key is very-secret-value-42", deep__more="dmVyeS1zZWNyZXQtdmFsdWUtNDI=")
@@ -641,7 +641,7 @@ async def test_everything_is_encrypted_with_a_key_and_keys_can_be_changed(object
     assert "00" * 8 not in repr(first)
 
 
-async def test_objects_cannot_be_exchanged_under_a_key(objects: ObjectStore) -> None:
+async def test_row_113_objects_cannot_be_exchanged_under_a_key(objects: ObjectStore) -> None:
     store = WorkspaceStore(objects, key=HEX)
     await Server(store).write(a="1", b="2")
     name = session_name(KEY)

@@ -147,7 +147,7 @@ def test_processes_that_race_for_a_session_each_see_what_the_other_did(tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_server_killed_at_any_step_leaves_the_old_files_or_the_new_ones(tmp_path: Path) -> None:
+def test_row_114_a_server_killed_at_any_step_leaves_the_old_files_or_the_new_ones(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path)], capture_output=True, text=True, timeout=280
     )

@@ -99,7 +99,7 @@ async def test_the_least_recently_used_idle_folder_goes_first_and_its_session_is
     workspaces.close()
 
 
-async def test_row_81_many_sessions_of_one_user_take_no_folders_of_others() -> None:
+async def test_rows_81_and_108_many_sessions_of_one_user_take_no_folders_of_others() -> None:
     workspaces = SessionWorkspaces(max_workspaces=3)
     async with workspaces.use(workspace_key("app", "victim", "s")) as victim:
         pass

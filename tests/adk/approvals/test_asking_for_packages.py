@@ -203,7 +203,7 @@ def test_a_lock_that_a_skill_brings_installs_nothing_by_itself(
     assert len(index.downloads) == before
 
 
-def test_a_lock_that_a_skill_brings_is_no_way_around_the_owners_date(
+def test_row_110_a_lock_that_a_skill_brings_is_no_way_around_the_owners_date(
     skill: Path, dependencies: Dependencies, index: LocalIndex, tmp_path: Path
 ) -> None:
     """A package that was published a moment ago may be an attack that nobody has noticed."""

@@ -159,7 +159,7 @@ async def test_a_wildcard_means_the_sub_domains_and_a_rule_that_denies_wins_over
     assert any("must never connect to bad.api.test" in note for note in conversation.results[0]["notes"])
 
 
-async def test_the_user_is_asked_before_the_next_run_and_the_answer_holds_for_the_session(
+async def test_row_100_the_user_is_asked_before_the_next_run_and_the_answer_holds_for_the_session(
     folder: Path, origin: int, chat: Any, rehearse: Any
 ) -> None:
     seen: list[Any] = []

@@ -450,7 +450,7 @@ def test_a_line_gets_the_strictest_verdict_of_its_simple_commands(line: str, ver
         "eval $(cat x)",
     ],
 )
-def test_what_cannot_be_known_is_asked(line: str) -> None:
+def test_rows_92_and_123_what_cannot_be_known_is_asked(line: str) -> None:
     assert decided(line) == "ask"
 
 
@@ -625,7 +625,7 @@ async def test_no_line_that_may_run_starts_what_a_rule_denies(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("part", ["{a", "a[b", "<<A ", "s3 ", "a|", "$("])
-def test_the_time_for_a_line_grows_with_its_length_and_not_its_square(part: str) -> None:
+def test_row_105_the_time_for_a_line_grows_with_its_length_and_not_its_square(part: str) -> None:
     """A line of a hostile skill must not stop the agent: ``re`` and the grammar hold the interpreter's lock."""
     rules = Permissions(commands={"aws * s3 * rm *": "ask", "git push *": "deny"})
 

@@ -142,7 +142,7 @@ async def test_a_job_that_has_no_room_for_its_files_says_so(
     )
 
 
-async def test_a_flood_ends_the_job(desk: Desk) -> None:
+async def test_row_93_a_flood_ends_the_job(desk: Desk) -> None:
     await desk("execute", command="yes", background=True)
     ended = await desk.ended("job-1")
     assert ended["reason"] == "output_limit"
@@ -150,7 +150,7 @@ async def test_a_flood_ends_the_job(desk: Desk) -> None:
     assert ended["left_out_bytes"] > 1 << 20
 
 
-async def test_forks_end_with_their_job(desk: Desk) -> None:
+async def test_row_93_forks_end_with_their_job(desk: Desk) -> None:
     mark = f"7{os.getpid()}"
     await desk("execute", command=f"(setsid sleep {mark} &) ; sleep {mark} & echo forked; wait", background=True)
     await desk.until("job-1", "forked")
@@ -231,7 +231,7 @@ def test_a_job_outlives_the_event_loop_of_its_turn() -> None:
     asyncio.run(toolset.close())
 
 
-def test_jobs_end_when_the_agent_is_killed(tmp_path: Path) -> None:
+def test_row_93_jobs_end_when_the_agent_is_killed(tmp_path: Path) -> None:
     mark = f"9{os.getpid()}"
     program = tmp_path / "agent.py"
     here = str(Path(__file__).parent)
@@ -415,7 +415,7 @@ async def test_row_79_what_ended_jobs_left_does_not_stay_in_the_agents_memory(
     assert last["output"].startswith("y\ny\n")
 
 
-def test_row_81_one_user_does_not_take_all_places() -> None:
+def test_rows_81_and_108_one_user_does_not_take_all_places() -> None:
     jobs, owner = Jobs(), object()
 
     async def rest(job: Job) -> None:

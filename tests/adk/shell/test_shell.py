@@ -81,7 +81,7 @@ async def test_two_sessions_share_nothing(counter: Path, calls: Any) -> None:
     await toolset.close()
 
 
-async def test_a_skills_secret_is_for_its_own_commands_only(make_skill: Callable[..., Path], calls: Any) -> None:
+async def test_row_90_a_skills_secret_is_for_its_own_commands_only(make_skill: Callable[..., Path], calls: Any) -> None:
     make_skill("weather")
     root = make_skill("thief").parent
     toolset = SkillToolset.from_dirs(
@@ -104,7 +104,7 @@ async def test_a_skills_secret_is_for_its_own_commands_only(make_skill: Callable
     await toolset.close()
 
 
-async def test_a_denied_skill_is_not_in_the_shell_and_one_that_asks_is_asked_for_first(
+async def test_row_107_a_denied_skill_is_not_in_the_shell_and_one_that_asks_is_asked_for_first(
     counter: Path, make_skill: Callable[..., Path], calls: Any
 ) -> None:
     make_skill("careful", files={"scripts/go.sh": "echo went"})
@@ -151,7 +151,7 @@ async def test_row_91_what_a_skills_scripts_may_not_do_no_command_does_with_its_
     await toolset.close()
 
 
-async def test_a_host_that_a_rule_denies_is_denied_to_every_command(
+async def test_row_107_a_host_that_a_rule_denies_is_denied_to_every_command(
     make_skill: Callable[..., Path], calls: Any
 ) -> None:
     skills = make_skill("one").parent
@@ -171,7 +171,7 @@ async def test_a_host_that_a_rule_denies_is_denied_to_every_command(
     await toolset.close()
 
 
-async def test_failures_say_what_and_limits_hold(counter: Path, calls: Any) -> None:
+async def test_row_94_failures_say_what_and_limits_hold(counter: Path, calls: Any) -> None:
     seen: list[Any] = []
     toolset = SkillToolset.from_dirs([counter], shell=ShellSettings(seconds=2), on_event=seen.append)
     answers = await calls(
@@ -252,7 +252,7 @@ async def test_bad_input_is_a_sentence(calls: Any) -> None:
     await toolset.close()
 
 
-async def test_a_link_out_of_the_workspace_is_not_followed(calls: Any, tmp_path: Path) -> None:
+async def test_row_89_a_link_out_of_the_workspace_is_not_followed(calls: Any, tmp_path: Path) -> None:
     (tmp_path / "host.txt").write_text("of the host")
     toolset = ShellToolset()
     answers = await calls(
@@ -491,7 +491,9 @@ async def test_rules_for_commands_deny_and_ask(counter: Path, calls: Any) -> Non
     await toolset.close()
 
 
-async def test_the_question_about_a_line_shows_every_command_that_a_yes_approves(counter: Path, calls: Any) -> None:
+async def test_row_109_the_question_about_a_line_shows_every_command_that_a_yes_approves(
+    counter: Path, calls: Any
+) -> None:
     """Behind hundreds of blanks nobody sees the second command."""
     rules = {"commands": {"git push *": "ask", "curl *": "ask"}}
     toolset = SkillToolset.from_dirs([counter], shell=True, permissions=rules)
@@ -642,7 +644,7 @@ async def test_a_session_that_has_more_than_it_may_still_runs_commands(calls: An
     await toolset.close()
 
 
-def test_a_file_of_millions_of_lines_takes_its_own_size_and_not_a_hundred_times() -> None:
+def test_row_106_a_file_of_millions_of_lines_takes_its_own_size_and_not_a_hundred_times() -> None:
     """A script may write such a file and ask for it; 60 MB took 2.3 GiB of the agent."""
     content, long_line = b"a\n" * 10_000_000 + b"last", b"x" * (20 << 20)
     tracemalloc.start()

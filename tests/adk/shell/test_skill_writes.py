@@ -83,7 +83,7 @@ async def test_a_script_that_writes_beside_itself_finds_it_again(skills: Path, c
     await toolset.close()
 
 
-async def test_another_skill_changes_no_copy(skills: Path, calls: Any) -> None:
+async def test_row_102_another_skill_changes_no_copy(skills: Path, calls: Any) -> None:
     toolset = toolset_of(skills)
     answers = await calls(
         toolset,

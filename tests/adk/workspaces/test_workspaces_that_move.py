@@ -195,7 +195,7 @@ def _uploads() -> Any:
     return SHARED_UPLOADS
 
 
-async def test_no_secret_reaches_the_store_and_it_is_said(
+async def test_row_115_no_secret_reaches_the_store_and_it_is_said(
     servers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     seen: list[Any] = []

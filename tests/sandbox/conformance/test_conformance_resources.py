@@ -431,7 +431,7 @@ print("still here")
 @pytest.mark.local("a container's files are on file systems of its own")
 @pytest.mark.level("landlock")
 async def test_row_249_files_are_sent_without_their_pages_where_these_may_be_large(box):
-    """Seen at landlock: a byte of each of 1,500 large pages of deleted files in pipes kept 3 GiB, status ``ok``."""
+    """Row 275, too. Seen at landlock: a byte of each of 1,500 large pages in pipes kept 3 GiB, status ``ok``."""
     code = """
 import os, shutil
 with open("file", "wb") as file:

@@ -368,7 +368,7 @@ async def test_a_policy_without_room_for_temporary_files_has_room_for_an_empty_h
 
 
 async def test_row_74_a_run_with_a_secret_has_temporary_files_of_its_own(box, shared):
-    """Programs keep caches of code in TMPDIR under names that everybody knows: node's compile cache, jiti, inductor."""
+    """Row 111: programs keep caches of code in TMPDIR under names that all know (node, jiti, inductor)."""
     left = await box.bash('mkdir -p "$TMPDIR/v8-compile-cache" && echo evil > "$TMPDIR/v8-compile-cache/x"')
     assert left.status is Status.OK, left.stderr
     code = 'test "$TMPDIR" = "$HOME" && ls -A "$TMPDIR" | wc -l; '

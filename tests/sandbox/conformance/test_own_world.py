@@ -328,7 +328,7 @@ async def test_row_77_a_run_uses_up_what_the_kernel_counts_for_a_user_for_itself
 @pytest.mark.parametrize("preload", [(), ("decimal",)])
 @pytest.mark.warm_pool
 async def test_row_95_code_that_an_environment_runs_at_its_start_has_no_more_than_a_script(box, tmp_path, preload):
-    """A ``.pth`` file ran as process 1 with root's user id, which may write /proc/sys without a capability."""
+    """Row 103: a ``.pth`` file ran as process 1 with root's user id, which may write /proc/sys without a capability."""
     import venv
 
     venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
@@ -394,7 +394,7 @@ SLOW_GREEDY = frozenset({"memory", "shared memory", "open files"})
 )
 @pytest.mark.warm_pool
 async def test_row_95_a_module_that_is_imported_ahead_has_the_limits_of_a_run(box, backend, tmp_path, what):
-    """Seen: 6.3 GiB and 150 processes in sandboxes that waited, with 512 MiB and 64 allowed; 3 GiB in memory files."""
+    """Row 104. Seen: 6.3 GiB and 150 processes in sandboxes that waited, with 512 MiB and 64 allowed."""
     if backend.waiting and what != "nothing":
         pytest.skip("no sandbox waits with such a module, and all of this backend's do")
     python = python_with(tmp_path, "greedy", f"import os, time\nif os.getpid() == 1:\n    {GREEDY[what] or 'pass'}\n")
