@@ -14,7 +14,15 @@ import functools
 import struct
 from collections.abc import Iterable, Mapping
 
-from adk_skills_agent.sandbox.process.system_calls import ALLOWED, LAST_KNOWN, NUMBERS
+from adk_skills_agent.sandbox.process.system_calls import (
+    ALLOWED,
+    COMMANDS,
+    LAST_KNOWN,
+    NUMBERS,
+    PROCESS_OPTIONS,
+    REQUESTS,
+    SOCKET_OPTIONS,
+)
 
 NAMESPACES, LANDLOCK = "namespaces", "landlock"
 PROFILES = (NAMESPACES, LANDLOCK)
@@ -96,36 +104,16 @@ _PROTOCOLS: Mapping[int, Mapping[int, tuple[int, ...]]] = {
     AF_INET6: _INTERNET,
     AF_NETLINK: {_DATAGRAM: (0, 9), _RAW: (0, 9)},
 }
-# Programs for the kernel's packet filter take memory of the whole host (row 78): SO_ATTACH_FILTER, SO_ATTACH_BPF and
-# those of SO_REUSEPORT. The last one loads a module.
-_SOL_SOCKET, _FILTERS = 1, (26, 50, 51, 52)
-# SO_RESERVE_MEM takes of what all TCP of the machine may have, a gigabyte in one call, without using it (row 218).
-_RESERVE = 73
-# With these a connection sends next to nothing, hears nothing of the other end, or sends where nobody is. It then stays
-# with all its data when the run is over, for minutes, of what all TCP of the machine may have: SO_MAX_PACING_RATE, and
-# by level IP_MINTTL; IPV6_2292PKTOPTIONS, IPV6_RTHDR and IPV6_MINHOPCOUNT (row 224); IP_OPTIONS, with which the other
-# end throws away what comes; SO_BINDTODEVICE; SO_BINDTOIFINDEX, which takes devices that do not exist (row 270).
-_MAX_PACING_RATE = 47
-_DEAF: tuple[tuple[int, tuple[int, ...]], ...] = ((0, (4, 21)), (_SOL_SOCKET, (25, 62)), (41, (6, 57, 73)))
-_SOL_TCP, _TCP_ULP = 6, 31
-# Labels of flows and signatures of segments are few for the whole machine (row 137): IPV6_FLOWLABEL_MGR, TCP_MD5SIG,
-# TCP_MD5SIG_EXT, TCP_AO_ADD_KEY.
-_SOL_IPV6, _FLOW_LABELS = 41, 32
-_SIGNATURES = (14, 32, 38)
-
 # Each membership in a group of IP is looked for in a list of all when it ends, with a lock of the machine: a run with
 # 200,000 of them in its empty network was there for ten seconds after it was killed (row 219). So there no device is in
 # groups. By level:
-_GROUPS: tuple[tuple[int, tuple[int, ...]], ...] = ((0, (35, 39, 42, 46)), (_SOL_IPV6, (20, 27, 42, 46)))
+_GROUPS: tuple[tuple[int, tuple[int, ...]], ...] = ((0, (35, 39, 42, 46)), (41, (20, 42, 46)))
 _NO_DEVICE = _ANSWER | errno.ENODEV
 
 # Filters of a run's own are programs, too: they take the same memory, and the kernel removes freed ones by a queue on
 # which a few thousand at once block each other, and with them every new sandbox, for ever (row 117).
 _SET_FILTER, _PR_SET_SECCOMP, _MODE_FILTER = 1, 22, 2
 _WITHOUT_FILTERS = _ANSWER | errno.EINVAL
-# One call with PR_FUTEX_HASH (78) takes a gigabyte of the kernel's memory, which only a control group counts (row 135).
-# So options above those of shadow stacks are unknown here, as to an older kernel.
-_LAST_PRCTL = 76
 # One call with MADV_GUARD_INSTALL (102, Linux 6.13) fills page tables for all that it names, and no signal ends it: the
 # machine has no memory left in seconds (row 221). MADV_COLLAPSE (25) and all that is newer is refused with it.
 _LAST_ADVICE = 24
@@ -137,26 +125,10 @@ _MAP_GROWSDOWN = 0x100
 _MAP_HUGETLB, _MFD_HUGETLB = 0x40000, 0x4
 _POOL_IS_EMPTY = _ANSWER | errno.ENOMEM
 
-# TIOCSETD makes the kernel load a line discipline (row 121), and those of bridges and VLANs make it load these.
-_TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
-_BRIDGES_AND_VLANS = (0x8940, 0x8941, 0x89A0, 0x89A1, 0x8982, 0x8983)
-# Also file attributes, changed through a descriptor opened for reading: SETFLAGS in both sizes, FSSETXATTR,
-# ENABLE_VERITY, SETVERSION.
-_FILE_ATTRIBUTES = (0x40086602, 0x40046602, 0x401C5820, 0x40806685, 0x40087602)
-# Requests of one file system work through a folder opened for reading, and nothing of Landlock looks at them: with
-# those of btrfs a run made subvolumes, with content, where it may not write (row 181). By their letter: btrfs (but
-# FICLONE and FICLONERANGE), bcachefs, f2fs, ocfs2, ceph, cifs, and 'f' (but GETFLAGS in both sizes and FIEMAP).
-_OF_FILE_SYSTEMS = (0x9400, 0xBC00, 0xF500, 0x6F00, 0x9700, 0xCF00, 0x6600)
-_OF_EVERY_ONE = (0x40049409, 0x4020940D, 0x80086601, 0x80046601, 0xC020660B)
-_NO_REQUEST = _ANSWER | errno.ENOTTY  # as another file system answers
+_NO_REQUEST = _ANSWER | errno.ENOTTY  # as what has no such request answers
+_NO_OPTION = _ANSWER | errno.ENOPROTOOPT
+_INVALID = _ANSWER | errno.EINVAL
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
-# Who owns a file may make everybody wait who opens it, 45 s each time: a run has the user id of a plain user's agent
-# and sees its interpreter and skills (row 167). A delegation is the same for folders, from Linux 6.19.
-_F_SETLEASE, _F_SETDELEG = 1024, 1040
-# Locks of a descriptor instead of a process stay without one, of a file that is only mapped or on its way through a
-# socket, where nobody sees how many there are (row 247): F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW.
-_OFD_LOCKS, _INVALID = (36, 37, 38), _ANSWER | errno.EINVAL
-_FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
 # Where crashes are collected (a core_pattern with a pipe), each starts a program of root outside of the sandbox, unless
 # the limit is 1 (row 178). So it stays what it was set to before.
 _RLIMIT_CORE = 4
@@ -211,31 +183,25 @@ def program(
     build.unless_argument("personality", 0, _PERSONALITIES)
     build.if_bits("clone", 0, _NEW_NAMESPACES)
     build.if_argument("clone", 0, (_CLONE_THREAD,), mask=_CLONE_THREAD | _CLONE_FILES)
-    build.if_bits("close_range", 2, _CLOSE_RANGE_UNSHARE, _ANSWER | errno.EINVAL)
-    build.if_argument(
-        "ioctl", 1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *_BRIDGES_AND_VLANS, *(() if alone else _FILE_ATTRIBUTES))
-    )
+    build.if_bits("close_range", 2, _CLOSE_RANGE_UNSHARE, _INVALID)
+    build.unless_argument("ioctl", 1, REQUESTS.values(), result=_NO_REQUEST)
+    build.unless_argument("fcntl", 1, COMMANDS.values(), result=_INVALID)
+    build.unless_argument("prctl", 0, PROCESS_OPTIONS.values(), result=_INVALID)
     build.sockets(families)
-    build.if_both("setsockopt", (1, _SOL_SOCKET), (2, (*_FILTERS, _RESERVE, _MAX_PACING_RATE)))
-    for level, options in _DEAF:
-        build.if_both("setsockopt", (1, level), (2, options))
-    build.if_both("setsockopt", (1, _SOL_TCP), (2, (_TCP_ULP, *_SIGNATURES)))
-    build.if_both("setsockopt", (1, _SOL_IPV6), (2, (_FLOW_LABELS,)))
+    for name in ("setsockopt", "getsockopt"):
+        build.unless_both(name, 1, 2, SOCKET_OPTIONS, _NO_OPTION)
     for level, options in _GROUPS if alone and sockets is None else ():
         build.if_both("setsockopt", (1, level), (2, options), _NO_DEVICE)
     build.if_argument("seccomp", 0, (_SET_FILTER,), _WITHOUT_FILTERS)
     build.if_both("prctl", (0, _PR_SET_SECCOMP), (1, (_MODE_FILTER,)), _WITHOUT_FILTERS)
-    build.if_more("prctl", 0, _LAST_PRCTL, _ANSWER | errno.EINVAL)
-    build.if_more("madvise", 2, _LAST_ADVICE, _ANSWER | errno.EINVAL)
+    build.if_more("madvise", 2, _LAST_ADVICE, _INVALID)
     build.if_argument("madvise", 2, (_MADV_PAGEOUT,), _INVALID)
-    build.if_bits("mmap", 3, _MAP_GROWSDOWN, _ANSWER | errno.EINVAL)
+    build.if_bits("mmap", 3, _MAP_GROWSDOWN, _INVALID)
     build.if_bits("mmap", 3, _MAP_HUGETLB, _POOL_IS_EMPTY)
     build.if_bits("memfd_create", 1, _MFD_HUGETLB, _POOL_IS_EMPTY)
     build.unless_argument("socketpair", 0, (AF_UNIX,) if allow_unix_socketpair else ())
     if AF_UNIX not in families:
         build.unless_argument("socketpair", 1, _LASTING_PAIRS, mask=_SOCKET_KIND)
-    build.if_argument("fcntl", 1, (_F_SETLEASE, _F_SETDELEG))
-    build.if_argument("fcntl", 1, _OFD_LOCKS, _INVALID)
     build.unless_argument("prlimit64", 0, (0,))
     build.if_argument("setrlimit", 0, (_RLIMIT_CORE,), _PRETEND)
     build.if_given("prlimit64", (1, _RLIMIT_CORE), 2, _PRETEND)
@@ -247,7 +213,6 @@ def program(
         # 2 and 3 are "all processes of the user" here and there; ioprio counts from 1.
         build.if_argument(name, 0, (2,) if name == "setpriority" else (3,))
     if not alone:
-        build.if_of_kind("ioctl", 1, 0xFF00, _OF_FILE_SYSTEMS, _OF_EVERY_ONE, _NO_REQUEST)
         build.answer(_SHARED_WITH_HOST.split(), _REFUSE)
         build.answer(_ATTRIBUTES.split(), _UNSUPPORTED)
         # The workspace is on the host's disk, and nothing counts before the watchdog looks (row 80). The C library's
@@ -284,7 +249,6 @@ def _guard_signals(build: _Program, guarded: Iterable[int]) -> None:
     build.answer(["pidfd_send_signal"], _REFUSE)
     # A descriptor's owner gets a signal when there is something to read.
     build.if_argument("fcntl", 1, (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX))
-    build.if_argument("ioctl", 1, (_FIOSETOWN, _SIOCSPGRP))
 
 
 class _Program:
@@ -323,15 +287,16 @@ class _Program:
         masked = [] if mask is None else [(_AND, mask, 0, 0)]
         self._with_argument(name, position, [*masked, *tests, (_RETURN, result, 0, 0)])
 
-    def unless_argument(self, name: str, position: int, values: Iterable[int], mask: int | None = None) -> None:
-        """Refuse the call unless this argument, or what of it is in ``mask``, is one of ``values``."""
+    def unless_argument(
+        self, name: str, position: int, values: Iterable[int], result: int = _REFUSE, mask: int | None = None
+    ) -> None:
+        """Answer the call with ``result`` unless this argument, or what of it is in ``mask``, is one of ``values``."""
         listed = tuple(values)
         if not listed:
-            self.answer([name], _REFUSE)
+            self.answer([name], result)
             return
-        tests = [(_IF_EQUAL, value, len(listed) - at, 0) for at, value in enumerate(listed)]
         masked = [] if mask is None else [(_AND, mask, 0, 0)]
-        self._with_argument(name, position, [*masked, *tests, (_RETURN, _REFUSE, 0, 0)])
+        self._with_argument(name, position, [*masked, *_among(listed, 1), (_RETURN, result, 0, 0)])
 
     def if_bits(self, name: str, position: int, bits: int, result: int = _REFUSE) -> None:
         """Answer the call with ``result`` when this argument has one of ``bits`` set."""
@@ -351,17 +316,17 @@ class _Program:
         rest = [(_LOAD, _ARGUMENTS + 8 * second[0], 0, 0), *tests, (_RETURN, result, 0, 0)]
         self._with_argument(name, first[0], [(_IF_EQUAL, first[1], 0, len(rest)), *rest])
 
-    def if_of_kind(
-        self, name: str, position: int, mask: int, kinds: tuple[int, ...], but: tuple[int, ...], result: int
+    def unless_both(
+        self, name: str, first: int, second: int, values: Mapping[int, Mapping[str, int]], result: int
     ) -> None:
-        """Answer the call with ``result`` when what of this argument is in ``mask`` is one of ``kinds``, unless all of
-        it is one of ``but``.
-        """
-        tests = [(_IF_EQUAL, kind, len(kinds) - 1 - at, 0) for at, kind in enumerate(kinds)]
-        tests[-1] = (_IF_EQUAL, kinds[-1], 0, 1)
-        rest = [(_AND, mask, 0, 0), *tests, (_RETURN, result, 0, 0)]
-        spared = [(_IF_EQUAL, value, len(but) - 1 - at + len(rest), 0) for at, value in enumerate(but)]
-        self._with_argument(name, position, [*spared, *rest])
+        """Answer the call with ``result`` unless two arguments, by their positions, are a key and one of its values."""
+        rule: list[tuple[int, int, int, int]] = []
+        for key in reversed(tuple(values)):
+            # What is listed goes on behind the rule, whose last instruction answers all that is not.
+            tests = _among(values[key].values(), len(rule) + 2)
+            block = [(_LOAD, _ARGUMENTS + 8 * second, 0, 0), *tests, (_RETURN, result, 0, 0)]
+            rule = [(_IF_EQUAL, key, 0, len(block)), *block, *rule]
+        self._with_argument(name, first, [*rule, (_RETURN, result, 0, 0)])
 
     def if_given(self, name: str, first: tuple[int, int], pointer: int, result: int) -> None:
         """Answer the call with ``result`` when one argument, a position and what it holds, is so and another is not
@@ -392,14 +357,7 @@ class _Program:
 
     def finish(self) -> bytes:
         """The whole program; what no rule answered passes when it is on the list."""
-        listed = sorted(self._numbers[name] for name in ALLOWED if name in self._numbers)
-        ranges: list[list[int]] = []
-        for number in listed:
-            if ranges and ranges[-1][1] == number - 1:
-                ranges[-1][1] = number
-            else:
-                ranges.append([number, number])
-        for first, last in ranges:
+        for first, last in _ranges(self._numbers[name] for name in ALLOWED if name in self._numbers):
             self._put(_IF_NOT_LESS, first, skip_false=2)
             self._put(_IF_MORE, last, skip_true=1)
             self._put(_RETURN, _PASS)
@@ -417,3 +375,25 @@ class _Program:
 
     def _put(self, code: int, value: int, skip_true: int = 0, skip_false: int = 0) -> None:
         self._code.append(struct.pack("=HBBI", code, skip_true, skip_false, value & 0xFFFFFFFF))
+
+
+def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and the last of each row of numbers without a gap."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def _among(values: Iterable[int], skip: int) -> list[tuple[int, int, int, int]]:
+    """Tests that skip so many instructions behind them when the accumulator holds one of these values."""
+    tests: list[tuple[int, int, int, int]] = []
+    for first, last in reversed(_ranges(values)):
+        if first == last:
+            tests = [(_IF_EQUAL, first, skip + len(tests), 0), *tests]
+        else:
+            tests = [(_IF_NOT_LESS, first, 0, 1), (_IF_MORE, last, 0, skip + len(tests)), *tests]
+    return tests

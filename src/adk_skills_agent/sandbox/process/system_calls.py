@@ -1,7 +1,10 @@
 """System call numbers of the two architectures the local sandbox knows, and the calls that a run may make.
 
+Calls with many meanings (``ioctl``, ``fcntl``, ``prctl``, options of sockets) have a list of what may be asked:
+what programs use, and nothing that takes things of the whole machine.
+
 A name that an architecture does not have is left out (aarch64 has only the ``*at`` forms of the old calls). Numbers are
-from Linux: ``arch/x86/entry/syscalls/syscall_64.tbl`` and ``include/uapi/asm-generic/unistd.h``.
+from Linux: ``arch/x86/entry/syscalls/syscall_64.tbl`` and ``include/uapi``.
 """
 
 from __future__ import annotations
@@ -43,6 +46,81 @@ _ALLOWED = """
 """
 ALLOWED = tuple(_ALLOWED.split())
 """The names of the calls that a run may make, where no rule of the filter says otherwise."""
+
+# Terminals and pseudo terminals, descriptors, interfaces of the network (only read), what every file system answers.
+# Left out with all others: typing into a terminal and line disciplines (rows 63, 121); bridges and VLANs, for which the
+# kernel loads modules; owners of a descriptor's signals; attributes of a file, changed through a descriptor opened for
+# reading; requests of one file system, at which Landlock does not look (row 181); room that is reserved (row 290).
+_REQUESTS = """
+    FIGETBSZ 0x2, TCGETS 0x5401, TCSETS 0x5402, TCSETSW 0x5403, TCSETSF 0x5404, TCGETA 0x5405, TCSETA 0x5406, TCSETAW
+    0x5407, TCSETAF 0x5408, TCSBRK 0x5409, TCXONC 0x540A, TCFLSH 0x540B, TIOCEXCL 0x540C, TIOCNXCL 0x540D, TIOCSCTTY
+    0x540E, TIOCGPGRP 0x540F, TIOCSPGRP 0x5410, TIOCOUTQ 0x5411, TIOCGWINSZ 0x5413, TIOCSWINSZ 0x5414, FIONREAD
+    0x541B, TIOCPKT 0x5420, FIONBIO 0x5421, TIOCNOTTY 0x5422, TIOCGETD 0x5424, TCSBRKP 0x5425, TIOCSBRK 0x5427,
+    TIOCCBRK 0x5428, TIOCGSID 0x5429, TCGETS2 0x802C542A, TCSETS2 0x402C542B, TCSETSW2 0x402C542C, TCSETSF2
+    0x402C542D, TIOCGPTN 0x80045430, TIOCSPTLCK 0x40045431, TIOCGPKT 0x80045438, TIOCGPTLCK 0x80045439, TIOCGEXCL
+    0x80045440, TIOCGPTPEER 0x5441, FIONCLEX 0x5450, FIOCLEX 0x5451, FIOASYNC 0x5452, FIOQSIZE 0x5460, SIOCATMARK
+    0x8905, SIOCGIFNAME 0x8910, SIOCGIFCONF 0x8912, SIOCGIFFLAGS 0x8913, SIOCGIFADDR 0x8915, SIOCGIFDSTADDR 0x8917,
+    SIOCGIFBRDADDR 0x8919, SIOCGIFNETMASK 0x891B, SIOCGIFMETRIC 0x891D, SIOCGIFMTU 0x8921, SIOCGIFHWADDR 0x8927,
+    SIOCGIFINDEX 0x8933, SIOCGIFTXQLEN 0x8942, SIOCETHTOOL 0x8946, SIOCOUTQNSD 0x894B, RNDGETENTCNT 0x80045200,
+    FS_IOC_GETFLAGS 0x80086601, FS_IOC32_GETFLAGS 0x80046601, FS_IOC_FIEMAP 0xC020660B, FS_IOC_FSGETXATTR 0x801C581F,
+    FICLONE 0x40049409, FICLONERANGE 0x4020940D
+"""
+# Left out with all others: leases and delegations, with which who owns a file makes everybody wait who opens it (row
+# 167); locks of a descriptor, which nobody sees where their file is only mapped or on its way (row 247); F_NOTIFY.
+_COMMANDS = """
+    F_DUPFD 0, F_GETFD 1, F_SETFD 2, F_GETFL 3, F_SETFL 4, F_GETLK 5, F_SETLK 6, F_SETLKW 7, F_SETOWN 8, F_GETOWN 9,
+    F_SETSIG 10, F_GETSIG 11, F_SETOWN_EX 15, F_GETOWN_EX 16, F_GETLEASE 1025, F_DUPFD_QUERY 1027, F_CREATED_QUERY
+    1028, F_DUPFD_CLOEXEC 1030, F_SETPIPE_SZ 1031, F_GETPIPE_SZ 1032, F_ADD_SEALS 1033, F_GET_SEALS 1034
+"""
+# Left out with all others: PR_SET_MM, PR_SCHED_CORE and PR_FUTEX_HASH, one call of which takes a gigabyte of the
+# kernel's memory that only a control group counts (row 135).
+_PROCESS_OPTIONS = """
+    SET_PDEATHSIG 1, GET_PDEATHSIG 2, GET_DUMPABLE 3, SET_DUMPABLE 4, GET_KEEPCAPS 7, SET_KEEPCAPS 8, SET_NAME 15,
+    GET_NAME 16, GET_SECCOMP 21, SET_SECCOMP 22, CAPBSET_READ 23, CAPBSET_DROP 24, GET_TSC 25, GET_SECUREBITS 27,
+    SET_SECUREBITS 28, SET_TIMERSLACK 29, GET_TIMERSLACK 30, SET_CHILD_SUBREAPER 36, GET_CHILD_SUBREAPER 37,
+    SET_NO_NEW_PRIVS 38, GET_NO_NEW_PRIVS 39, GET_TID_ADDRESS 40, SET_THP_DISABLE 41, GET_THP_DISABLE 42, CAP_AMBIENT
+    47, SVE_SET_VL 50, SVE_GET_VL 51, GET_SPECULATION_CTRL 52, SET_SPECULATION_CTRL 53, PAC_RESET_KEYS 54,
+    SET_TAGGED_ADDR_CTRL 55, GET_TAGGED_ADDR_CTRL 56, PAC_SET_ENABLED_KEYS 60, PAC_GET_ENABLED_KEYS 61, SME_SET_VL
+    63, SME_GET_VL 64, SET_MDWE 65, GET_MDWE 66, GET_SHADOW_STACK_STATUS 74, SET_SHADOW_STACK_STATUS 75,
+    LOCK_SHADOW_STACK_STATUS 76
+"""
+# By level. Left out with all others: filters, which take memory of the whole host (row 78); what there are few of,
+# labels of flows and signatures of segments (row 137); memory that is reserved of what all TCP may have (row 218); what
+# makes a connection send next to nothing, hear nothing of the other end, or send where nobody is, so that it stays with
+# its data when the run is over (rows 224 and 270); what a connection received or sends without a copy, which nobody
+# counts (row 289); what makes the kernel load a module (TCP_ULP, UDP_ENCAP); all of netfilter's.
+_SOCKET_OPTIONS = {
+    1: """
+        SO_REUSEADDR 2, SO_TYPE 3, SO_ERROR 4, SO_BROADCAST 6, SO_SNDBUF 7, SO_RCVBUF 8, SO_KEEPALIVE 9, SO_OOBINLINE
+        10, SO_PRIORITY 12, SO_LINGER 13, SO_REUSEPORT 15, SO_PASSCRED 16, SO_PEERCRED 17, SO_RCVLOWAT 18, SO_SNDLOWAT
+        19, SO_RCVTIMEO 20, SO_SNDTIMEO 21, SO_TIMESTAMP 29, SO_ACCEPTCONN 30, SO_PEERSEC 31, SO_PASSSEC 34,
+        SO_TIMESTAMPNS 35, SO_PROTOCOL 38, SO_DOMAIN 39, SO_RXQ_OVFL 40, SO_PEEK_OFF 42, SO_COOKIE 57, SO_PEERGROUPS
+        59, SO_TIMESTAMP_NEW 63, SO_TIMESTAMPNS_NEW 64, SO_RCVTIMEO_NEW 66, SO_SNDTIMEO_NEW 67
+    """,
+    6: """
+        TCP_NODELAY 1, TCP_MAXSEG 2, TCP_CORK 3, TCP_KEEPIDLE 4, TCP_KEEPINTVL 5, TCP_KEEPCNT 6, TCP_SYNCNT 7,
+        TCP_DEFER_ACCEPT 9, TCP_INFO 11, TCP_QUICKACK 12, TCP_CONGESTION 13, TCP_USER_TIMEOUT 18, TCP_FASTOPEN 23,
+        TCP_NOTSENT_LOWAT 25, TCP_FASTOPEN_CONNECT 30, TCP_INQ 36
+    """,
+    0: """
+        IP_TOS 1, IP_TTL 2, IP_PKTINFO 8, IP_MTU_DISCOVER 10, IP_RECVERR 11, IP_RECVTTL 12, IP_RECVTOS 13, IP_MTU 14,
+        IP_BIND_ADDRESS_NO_PORT 24, IP_MULTICAST_IF 32, IP_MULTICAST_TTL 33, IP_MULTICAST_LOOP 34, IP_ADD_MEMBERSHIP
+        35, IP_DROP_MEMBERSHIP 36, IP_ADD_SOURCE_MEMBERSHIP 39, IP_DROP_SOURCE_MEMBERSHIP 40, MCAST_JOIN_GROUP 42,
+        MCAST_LEAVE_GROUP 45, MCAST_JOIN_SOURCE_GROUP 46, MCAST_LEAVE_SOURCE_GROUP 47, IP_LOCAL_PORT_RANGE 51
+    """,
+    17: "UDP_CORK 1, UDP_SEGMENT 103, UDP_GRO 104",
+    41: """
+        IPV6_UNICAST_HOPS 16, IPV6_MULTICAST_IF 17, IPV6_MULTICAST_HOPS 18, IPV6_MULTICAST_LOOP 19, IPV6_JOIN_GROUP
+        20, IPV6_LEAVE_GROUP 21, IPV6_MTU_DISCOVER 23, IPV6_MTU 24, IPV6_RECVERR 25, IPV6_V6ONLY 26, MCAST_JOIN_GROUP
+        42, MCAST_LEAVE_GROUP 45, MCAST_JOIN_SOURCE_GROUP 46,
+        MCAST_LEAVE_SOURCE_GROUP 47, IPV6_RECVPKTINFO 49, IPV6_PKTINFO 50, IPV6_RECVHOPLIMIT 51, IPV6_RECVTCLASS 66,
+        IPV6_TCLASS 67, IPV6_ADDR_PREFERENCES 72
+    """,
+    270: """
+        NETLINK_ADD_MEMBERSHIP 1, NETLINK_DROP_MEMBERSHIP 2, NETLINK_PKTINFO 3, NETLINK_CAP_ACK 10, NETLINK_EXT_ACK
+        11, NETLINK_GET_STRICT_CHK 12
+    """,
+}
 
 # Since Linux 5.1 new calls have the same number everywhere.
 _COMMON = """
@@ -146,10 +224,19 @@ _AARCH64 = """
 
 def _table(*texts: str) -> Mapping[str, int]:
     pairs = (pair.split() for text in texts for pair in text.split(","))
-    return MappingProxyType({name: int(number) for name, number in pairs})
+    return MappingProxyType({name: int(number, 0) for name, number in pairs})
 
 
 NUMBERS: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {"x86_64": _table(_X86_64, _COMMON), "aarch64": _table(_AARCH64, _COMMON)}
 )
 """Architecture, as ``platform.machine()`` names it, to the numbers of the calls by name."""
+
+REQUESTS = _table(_REQUESTS)
+"""What ``ioctl`` may be asked; the numbers are the same on both architectures."""
+COMMANDS = _table(_COMMANDS)
+"""What ``fcntl`` may be asked."""
+PROCESS_OPTIONS = _table(_PROCESS_OPTIONS)
+"""What ``prctl`` may be asked."""
+SOCKET_OPTIONS = MappingProxyType({level: _table(text) for level, text in _SOCKET_OPTIONS.items()})
+"""By level, the options of sockets that may be set and read."""
