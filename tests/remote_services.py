@@ -18,14 +18,22 @@ from pydantic import Field
 
 
 class ElsewhereEnvironment(BaseEnvironment):
-    """As E2B's and Daytona's: shell commands, files, a folder; ``deaf`` has a service that never ends a command."""
+    """As E2B's and Daytona's: shell commands, files, a folder.
 
-    def __init__(self, folder: Path, *, deaf: bool = False, path: str | None = None) -> None:
+    ``deaf`` has a service that never ends a command, ``starts`` is set when a slow service has made the machine.
+    """
+
+    def __init__(
+        self, folder: Path, *, deaf: bool = False, path: str | None = None, starts: asyncio.Event | None = None
+    ) -> None:
         self.folder = folder
         self.deaf = deaf
+        self.starts = starts
+        self.is_initialized = False
         self.path = path
         self.commands: list[str] = []
         self.closed = 0
+        self.read_bytes = 0
         self.started: list[asyncio.subprocess.Process] = []
 
     @property
@@ -33,11 +41,13 @@ class ElsewhereEnvironment(BaseEnvironment):
         return self.folder
 
     async def initialize(self) -> None:
+        if self.starts is not None:
+            await self.starts.wait()
         self.folder.mkdir(exist_ok=True)
         self.is_initialized = True
 
     async def close(self) -> None:
-        self.closed += 1
+        self.closed += self.is_initialized  # one that is not there yet cannot be closed
         self.is_initialized = False
         for process in self.started:
             with contextlib.suppress(ProcessLookupError):
@@ -61,7 +71,13 @@ class ElsewhereEnvironment(BaseEnvironment):
         return ExecutionResult(exit_code=process.returncode or 0, stdout=out.decode(), stderr=err.decode())
 
     async def read_file(self, path: Path) -> bytes:
-        return (self.folder / path).read_bytes()
+        parts = []  # as clients of services read an answer: in pieces, to its end
+        with (self.folder / path).open("rb") as file:
+            while part := file.read(1 << 20):
+                parts.append(part)
+                self.read_bytes += len(part)
+                await asyncio.sleep(0.001)
+        return b"".join(parts)
 
     async def write_file(self, path: Path, content: str | bytes) -> None:
         target = self.folder / path

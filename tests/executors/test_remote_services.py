@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
+from adk_skills_agent.sandbox.process.tree import machine_memory
 from adk_skills_agent.sandbox.remote.remote import CLOSED_WITH_IT, MAY_GO_ON
 from remote_services import ElsewhereEnvironment, ElsewhereExecutor
 
@@ -177,6 +179,70 @@ async def test_row_288_a_machine_that_cannot_be_closed_is_told_and_the_result_st
     result = await remote_sandbox(lambda: Sticky(tmp_path / "there")).run(ask("true"))
     assert result.status is Status.OK
     assert "A machine of Sticky could not be closed after its run (OSError)" in caplog.text
+
+
+async def test_row_301_a_machine_that_comes_when_its_run_was_cancelled_is_closed(tmp_path):
+    """Seen with E2B: each call that was cancelled at once left a machine, for five minutes."""
+    there = asyncio.Event()
+    machines = Machines(tmp_path, starts=there)
+    box = remote_sandbox(machines)
+    running = asyncio.create_task(box.run(ask("true")))
+    while len(machines.made) < 2:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    there.set()
+    await box.close()
+    assert [(machine.is_initialized, machine.closed) for machine in machines.made[1:]] == [(False, 1)]
+
+
+async def test_row_301_a_machine_that_comes_too_late_is_closed(tmp_path):
+    there = asyncio.Event()
+    machines = Machines(tmp_path, starts=there)
+    box = remote_sandbox(machines, most_services_seconds=0.05)
+    with pytest.raises(SandboxError, match=r"could not be made ready \(TimeoutError: it did not answer in time"):
+        await box.run(ask("true"))
+    there.set()
+    await box.close()
+    assert [machine.closed for machine in machines.made[1:]] == [1]
+
+
+async def test_row_302_one_user_does_not_have_all_machines(tmp_path):
+    """Seen: two hundred sessions of one user were two hundred machines, and the service made none for anybody else."""
+    machines = Machines(tmp_path)
+    box = remote_sandbox(machines, most_runs=4)
+    long = [asyncio.create_task(box.run(ask("sleep", "60", share=("ann", str(each))))) for each in range(9)]
+    while len(machines.used) < 3:
+        await asyncio.sleep(0.01)
+    assert (await box.run(ask("true", share=("bob", "1")))).status is Status.OK
+    assert len(machines.used) == 4
+    for run in long:
+        run.cancel()
+    await asyncio.gather(*long, return_exceptions=True)
+    with pytest.raises(ConfigError, match="most_runs=0"):
+        remote_sandbox(machines, most_runs=0)
+
+
+@pytest.mark.parametrize(
+    "hostile", ["head -c 200000000 /dev/zero; sleep 2", "echo {nonce} file 1000; truncate -s 400M {answer}"]
+)
+async def test_row_300_an_answer_that_takes_the_agents_memory_is_given_up(hostile, tmp_path, monkeypatch):
+    """Seen: with E2B, three lines that a script left in its machine's profile took all memory of the agent."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python3"
+    python.write_text(
+        '#!/bin/sh\nnonce=${2##*-}; answer="${2%/*}/answer-$nonce.frames"\n'
+        + hostile.replace("{nonce}", "$nonce").replace("{answer}", '"$answer"')
+    )
+    python.chmod(0o755)
+    few = replace(machine_memory(), available=256 << 20)
+    monkeypatch.setattr("adk_skills_agent.sandbox.remote.remote.machine_memory", lambda: few)
+    box = remote_sandbox(ElsewhereEnvironment(tmp_path / "there", path=f"{python.parent}:/bin:/usr/bin"))
+    with pytest.raises(SandboxError, match="was given up: while it answered, this process took 64 MiB more"):
+        await box.run(ask("true"))
+    await box.close()
 
 
 def test_a_function_that_makes_no_new_environment_is_refused(tmp_path):

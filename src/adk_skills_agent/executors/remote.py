@@ -44,6 +44,7 @@ from adk_skills_agent.executors.threads import (
     in_thread,
 )
 from adk_skills_agent.sandbox import (
+    MAX_RUNNING,
     MAY_GO_ON,
     RemoteAnswer,
     RemoteSandbox,
@@ -75,7 +76,10 @@ _LOCAL = {
 
 
 def remote_sandbox(
-    target: BaseEnvironment | BaseCodeExecutor | Callable[[], BaseEnvironment], *, most_services_seconds: float = 60.0
+    target: BaseEnvironment | BaseCodeExecutor | Callable[[], BaseEnvironment],
+    *,
+    most_services_seconds: float = 60.0,
+    most_runs: int = MAX_RUNNING,
 ) -> RemoteSandbox:
     """A sandbox over one of google-adk's classes for other machines.
 
@@ -86,6 +90,8 @@ def remote_sandbox(
             or a function that makes a new one: each run then has a machine of its own, which is closed after the run,
             so that no script meets what another one has or left.
         most_services_seconds: How long the service may take on top of the run's own time.
+        most_runs: Runs, and so machines, at the same time: not more than the service's account allows. Further runs
+            wait for their turn, fair to users and sessions.
 
     Raises:
         ConfigError: ``target`` cannot be handed anything, runs on this very machine, or makes no environment.
@@ -96,10 +102,12 @@ def remote_sandbox(
         def another() -> _Shell:
             return _Shell(_made(make))
 
-        return RemoteSandbox(another(), another=another, most_services_seconds=most_services_seconds)
+        return RemoteSandbox(
+            another(), another=another, most_services_seconds=most_services_seconds, most_runs=most_runs
+        )
     check_remote(target)
     adapter: _Shell | _Python = _Shell(target) if isinstance(target, BaseEnvironment) else _Python(target)
-    return RemoteSandbox(adapter, most_services_seconds=most_services_seconds)
+    return RemoteSandbox(adapter, most_services_seconds=most_services_seconds, most_runs=most_runs)
 
 
 def _made(make: Callable[[], BaseEnvironment]) -> BaseEnvironment:

@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.ray.cluster import load_ray, sentence_of, why_no_worker
     from adk_skills_agent.sandbox.ray.sandbox import RaySandbox
     from adk_skills_agent.sandbox.remote.kubernetes import KubernetesSandbox
-    from adk_skills_agent.sandbox.remote.remote import MAY_GO_ON, RemoteAnswer, RemoteSandbox
+    from adk_skills_agent.sandbox.remote.remote import MAY_GO_ON, RemoteAnswer, RemoteSandbox, within_memory
     from adk_skills_agent.sandbox.remote.result import foreign_result
     from adk_skills_agent.sandbox.secrets import (
         MIN_SECRET_CHARS,
@@ -106,7 +106,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.skill_store import FolderDigest, snapshot
     from adk_skills_agent.sandbox.streaming import EndEvent, OutputEvent, ResourceSample
     from adk_skills_agent.sandbox.supervisor.python_program import program_text as python_program_text
-    from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore, uninterrupted, warn_insecure_once
+    from adk_skills_agent.sandbox.threads import MAX_RUNNING, MAX_WAITING, Semaphore, uninterrupted, warn_insecure_once
 
 # The same for Python at run time: the names of each module.
 _NAMES = {
@@ -138,7 +138,7 @@ _NAMES = {
     "ray.cluster": "join=join_cluster load_ray sentence_of why_no_worker",
     "ray.sandbox": "RaySandbox",
     "remote.kubernetes": "KubernetesSandbox",
-    "remote.remote": "MAY_GO_ON RemoteAnswer RemoteSandbox",
+    "remote.remote": "MAY_GO_ON RemoteAnswer RemoteSandbox within_memory",
     "remote.result": "foreign_result",
     "secrets": "EnvValue MIN_SECRET_CHARS Secret SecretForms forms_of log_exception redact_error redacted secrets_of",
     "sessions.session": "SessionHost SessionRequest",
@@ -146,7 +146,7 @@ _NAMES = {
     "skill_store": "FolderDigest snapshot",
     "supervisor.python_program": "program_text=python_program_text",
     "streaming": "EndEvent OutputEvent ResourceSample",
-    "threads": "MAX_WAITING Semaphore uninterrupted warn_insecure_once",
+    "threads": "MAX_RUNNING MAX_WAITING Semaphore uninterrupted warn_insecure_once",
 }
 __getattr__, __all__ = names_on_first_use(__name__, _NAMES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +14,8 @@ from tool_calls import agent_with, many_calls, one_call
 
 from adk_skills_agent.adk.running.adk_environment import note_user
 from adk_skills_agent.adk.skill_toolset import SkillToolset
+from adk_skills_agent.sandbox.process.tree import machine_memory
+from remote_services import ElsewhereEnvironment
 
 FILES: dict[str, str | bytes] = {
     "scripts/hello.py": "import os, sys\nprint('hello', *sys.argv[1:])\n"
@@ -99,6 +102,32 @@ async def test_a_skill_is_written_once_for_each_version(
     toolset = SkillToolset.from_dirs([tools], environment=environment)
     answered = await ask(agent_with(rehearse(many_calls(call("hello.sh"))), toolset), "go")
     assert answered.results[0][1]["stdout"] == "changed\n"
+
+
+async def test_row_300_a_script_without_end_in_the_place_of_itself_is_put_back(
+    tools: Path, tmp_path: Path, rehearse: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen with E2B: the agent read it before the next call, with 7 GB of its memory for 2 GB."""
+    few = replace(machine_memory(), available=256 << 20)
+    monkeypatch.setattr("adk_skills_agent.sandbox.remote.remote.machine_memory", lambda: few)
+    (tools / "tools" / "scripts" / "grow.sh").write_text('echo fine; truncate -s 900M "$0"; exit\n')
+    there = ElsewhereEnvironment(tmp_path / "there")
+    toolset = SkillToolset.from_dirs([tools], environment=there)
+    for _ in range(2):
+        answered = await ask(agent_with(rehearse(many_calls(call("grow.sh"))), toolset), "go")
+        assert answered.results[0][1]["stdout"] == "fine\n"
+    assert 0 < there.read_bytes < 800 << 20
+
+
+async def test_row_300_output_without_end_is_given_up(
+    tools: Path, tmp_path: Path, rehearse: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = replace(machine_memory(), available=256 << 20)
+    monkeypatch.setattr("adk_skills_agent.sandbox.remote.remote.machine_memory", lambda: few)
+    (tools / "tools" / "scripts" / "yes.sh").write_text("head -c 200000000 /dev/zero; sleep 2\n")
+    toolset = SkillToolset.from_dirs([tools], environment=ElsewhereEnvironment(tmp_path / "there"))
+    answered = await ask(agent_with(rehearse(many_calls(call("yes.sh"))), toolset), "go")
+    assert "ElsewhereEnvironment was given up" in answered.results[0][1]["error"]
 
 
 @pytest.mark.behaviour(

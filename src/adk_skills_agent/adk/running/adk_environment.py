@@ -21,8 +21,15 @@ from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, Ended, executo
 from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun
 from adk_skills_agent.adk.running.script_program import placed
 from adk_skills_agent.adk.skills.known import SKILL_FILE
-from adk_skills_agent.errors import InvalidArguments, SkillChanged
-from adk_skills_agent.sandbox import SKILL_DIR, SKILL_VARIABLES, ExecutionRequest, SandboxPolicy, log_exception
+from adk_skills_agent.errors import InvalidArguments, SandboxError, SkillChanged
+from adk_skills_agent.sandbox import (
+    SKILL_DIR,
+    SKILL_VARIABLES,
+    ExecutionRequest,
+    SandboxPolicy,
+    log_exception,
+    within_memory,
+)
 from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv, user_key
 from adk_skills_agent.scripts.interpreters import BASH, PYTHON, PYTHON_FLAGS, SHELL
 from adk_skills_agent.scripts.plan import MAX_SPLIT_CHARS, check_text
@@ -96,7 +103,8 @@ class EnvironmentRunner:
             if runtime.shell is not None:
                 words[0] = f"{root}/{call.path}"
                 command = _in_the_workspace(str(environment.working_dir), str(root), _first_there(commands, words))
-            result = await environment.execute(command, timeout=seconds)
+            asked = environment.execute(command, timeout=seconds)
+            result = await within_memory(type(environment).__name__, asked)
             if not isinstance(getattr(result, "stdout", None), str):
                 raise TypeError(f"the environment answered with a {type(result).__name__} instead of a result")
         except SkillChanged:
@@ -144,8 +152,8 @@ class EnvironmentRunner:
 async def _is_there(environment: BaseEnvironment, call: ScriptCall, root: PurePosixPath) -> bool:
     """Whether the environment has the script with its own bytes; an earlier script may have changed it (row E12)."""
     try:
-        found = await environment.read_file(_path(root / call.path))
-    except FileNotFoundError:
+        found = await within_memory(type(environment).__name__, environment.read_file(_path(root / call.path)))
+    except (FileNotFoundError, SandboxError):  # it is gone, or has no end (row 300)
         return False
     return found == await asyncio.to_thread(call.skill.read_bytes, call.path)
 

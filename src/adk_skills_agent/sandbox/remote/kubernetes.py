@@ -39,7 +39,7 @@ from adk_skills_agent.sandbox.remote.remote import (
 )
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
 from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
-from adk_skills_agent.sandbox.threads import uninterrupted
+from adk_skills_agent.sandbox.threads import MAX_RUNNING, uninterrupted
 
 logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -65,6 +65,7 @@ class KubernetesSandbox(BatchSandbox):
         api_client: A ``kubernetes.client.ApiClient``; None takes the cluster's or the user's configuration.
         ready_seconds: How long a pod may take to be ready.
         most_service_seconds: How long the way there and back may take on top of that and of the run's own time.
+        most_runs: Pods at the same time; more runs wait for their turn, fair to users and sessions.
     """
 
     name = "kubernetes"
@@ -80,7 +81,9 @@ class KubernetesSandbox(BatchSandbox):
         api_client: Any = None,
         ready_seconds: int = 180,
         most_service_seconds: float = 60.0,
+        most_runs: int = MAX_RUNNING,
     ) -> None:
+        super().__init__(most_runs)
         self._pool = warm_pool
         self._namespace = namespace
         self._connection = connection
@@ -104,7 +107,8 @@ class KubernetesSandbox(BatchSandbox):
         async def open_channel(policy: SandboxPolicy) -> PodChannel:
             return await self._claim(policy, job)
 
-        return await run_command(open_channel, request, Layout(batch=True), patience=self._patience)
+        async with self._turns.turn(request.share):
+            return await run_command(open_channel, request, Layout(batch=True), patience=self._patience)
 
     async def _claim(self, policy: SandboxPolicy, job: Job) -> PodChannel:
         seconds = _MOST_RUN_SECONDS if policy.wall_seconds is None else policy.wall_seconds

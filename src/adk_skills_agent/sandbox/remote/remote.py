@@ -24,9 +24,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.errors import ConfigError, SandboxError
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import (
     STRICT_ELSEWHERE,
@@ -39,13 +39,15 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.policy import check_policy
+from adk_skills_agent.sandbox.process.tree import machine_memory, private_memory
 from adk_skills_agent.sandbox.secrets import secrets_of
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
 from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
 from adk_skills_agent.sandbox.supervisor.program import module_texts, program_text
-from adk_skills_agent.sandbox.threads import Semaphore
+from adk_skills_agent.sandbox.threads import MAX_RUNNING, MAX_WAITING, Semaphore
 
 logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 MAY_GO_ON = (
     "The service did not answer in time and is no longer waited for; what was started there may go on until the "
@@ -67,6 +69,9 @@ _SHARED = (
 )
 _WORKSPACE_BYTES = 1 << 30  # where the policy sets no bound
 _BESIDES_BYTES = 64 << 20
+_LOOK_SECONDS = 0.1
+_MEMORY_PARTS = 4
+"""One of so many parts of the memory that is left may go with an answer: libraries copy it as often as that."""
 _SERVICE_SECONDS = 60.0
 """For the way there and back and for a service that has to start something first."""
 
@@ -177,6 +182,11 @@ class BatchSandbox(Sandbox):
     """Completes "A trial run"."""
     _probed: IsolationReport | None = None
 
+    def __init__(self, most_runs: int) -> None:
+        if most_runs < 1:
+            raise ConfigError(f"most_runs={most_runs}: use a number of at least 1.")
+        self._turns = Semaphore(most_runs, fair=True, most_waiting=MAX_WAITING)
+
     async def probe(self) -> IsolationReport:
         """Run a command that does nothing there and report what is known; once for each object."""
         if self._probed is None:
@@ -193,6 +203,7 @@ class RemoteSandbox(BatchSandbox):
 
     ``another`` makes a further machine, not yet started: with it each run has one of its own, which is closed after
     the run. ``most_services_seconds`` is how long the way there and back may take on top of the run's own time.
+    ``most_runs`` is how many runs there are at the same time; more wait for their turn, fair to users and sessions.
     """
 
     filters_secrets = True
@@ -203,7 +214,9 @@ class RemoteSandbox(BatchSandbox):
         *,
         another: Callable[[], RemoteShell] | None = None,
         most_services_seconds: float = _SERVICE_SECONDS,
+        most_runs: int = MAX_RUNNING,
     ) -> None:
+        super().__init__(most_runs)
         self.name = f"remote:{service.name}"
         self._place = f"on {service.name}"
         self._service = service
@@ -211,33 +224,52 @@ class RemoteSandbox(BatchSandbox):
         self.wants_invocation = isinstance(service, RemotePython)
         self._patience = most_services_seconds
         self._opening = Semaphore(1)  # over all event loops
+        self._late: set[asyncio.Task[None]] = set()  # machines that are closed when they are there
         self._told = False
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one command to its end; see :meth:`Sandbox.run`."""
         policy = check_policy(request.policy)
         check_level(policy, IsolationLevel.REMOTE, f"{self._service.name} runs what it gets on its own machine")
-        if self._another is not None:
-            with Trouble(self._service.name, "could not be made"):
-                machine = self._another()
-            try:
-                result = await self._run(request, policy, machine)
-            except GeneratorExit:  # the loop is gone: nothing can be waited for any more
-                raise
-            except BaseException:
+        async with self._turns.turn(request.share):
+            if self._another is not None:
+                return await self._run_alone(request, policy, self._another)
+            if not self._told and secrets_of(policy.env, request.env):
+                self._told = True  # row 288
+                logger.warning("A run gets secrets. %s", _SHARED.format(service=self._service.name))
+            with Trouble(self._service.name, "could not be made ready"):
+                base = await self._shared_base(self._service)
+            return await self._run(request, policy, self._service, base)
+
+    async def _run_alone(
+        self, request: ExecutionRequest, policy: SandboxPolicy, another: Callable[[], RemoteShell]
+    ) -> ExecutionResult:
+        """Run on a machine of the run's own, which is closed afterwards, whatever happened."""
+        with Trouble(self._service.name, "could not be made"):
+            machine = another()
+        opening = asyncio.ensure_future(machine.open())
+        try:
+            with Trouble(machine.name, "could not be made ready"):
+                async with asyncio.timeout(self._patience):
+                    # Shielded: who is cancelled while a service makes a machine does not learn which one (row 301).
+                    base = await asyncio.shield(opening)
+            result = await self._run(request, policy, machine, base)
+        except GeneratorExit:  # the loop is gone: nothing can be waited for any more
+            raise
+        except BaseException:
+            if opening.done():
                 await threads.uninterrupted(_closed(machine))
-                raise
-            await threads.uninterrupted(_closed(machine))
-            return result
-        if not self._told and secrets_of(policy.env, request.env):
-            self._told = True  # row 288
-            logger.warning("A run gets secrets. %s", _SHARED.format(service=self._service.name))
-        return await self._run(request, policy, self._service)
+            else:
+                closing = asyncio.ensure_future(_closed_when_open(machine, opening))
+                self._late.add(closing)
+                closing.add_done_callback(self._late.discard)
+            raise
+        await threads.uninterrupted(_closed(machine))
+        return result
 
     async def _run(
-        self, request: ExecutionRequest, policy: SandboxPolicy, service: RemoteShell | RemotePython
+        self, request: ExecutionRequest, policy: SandboxPolicy, service: RemoteShell | RemotePython, base: str
     ) -> ExecutionResult:
-        base = await self._base(service)
         nonce = os.urandom(16).hex()
         root = f"{base.rstrip('/')}/.adk-skills-{nonce[:12]}"
         layout = Layout(root=root, batch=True)
@@ -259,17 +291,24 @@ class RemoteSandbox(BatchSandbox):
 
     async def close(self) -> None:
         """Let go of the service. Safe to call twice. A run's own machine is closed with its run."""
+        here = asyncio.get_running_loop()
+        if late := [closing for closing in self._late if closing.get_loop() is here]:
+            await asyncio.wait(late, timeout=self._patience)
         await self._service.close()
 
-    async def _base(self, service: RemoteShell | RemotePython) -> str:
+    async def _shared_base(self, service: RemoteShell | RemotePython) -> str:
         if isinstance(service, RemotePython):
             return _CODE_HOME
-        with Trouble(service.name, "could not be made ready"):
-            if self._another is not None:
-                async with asyncio.timeout(self._patience):
-                    return await service.open()
-            async with self._opening, asyncio.timeout(self._patience):
-                return await service.open()
+        async with self._opening, asyncio.timeout(self._patience):
+            return await service.open()
+
+
+async def _closed_when_open(machine: RemoteShell, opening: asyncio.Future[str]) -> None:
+    """Close a machine that nobody waits for any more while its service makes it."""
+    await asyncio.wait([opening])
+    if not opening.cancelled():
+        opening.exception()  # taken: whoever waited is gone
+    await _closed(machine)
 
 
 async def _closed(machine: RemoteShell) -> None:
@@ -299,14 +338,15 @@ async def ask_shell(
     packed = await threads.submit(asyncio.get_running_loop(), lambda: bundle(job, request))
     with Trouble(service.name, "did not run the command"):
         await service.write(job.bundle, packed)
-        answer = await service.run(f"python3 -I {shlex.quote(job.bundle)}", seconds)
+        command = f"python3 -I {shlex.quote(job.bundle)}"
+        answer = await within_memory(service.name, service.run(command, seconds))
     found = _found(service.name, job, answer)
     if isinstance(found, bytes):
         return found
     if found > most:
         raise SandboxError(f"{service.name} says that the result has {found:,} bytes; there are at most {most:,}.")
     with Trouble(service.name, "did not give the result's file"):
-        data = await service.read(job.answer, found)
+        data = await within_memory(service.name, service.read(job.answer, found))
     if clean_up:
         with suppress(Exception):
             async with asyncio.timeout(_CLEANUP_SECONDS):
@@ -314,6 +354,40 @@ async def ask_shell(
     if len(data) != found:
         raise SandboxError(f"{service.name} gave {len(data):,} bytes of a result of {found:,}.")
     return data
+
+
+async def within_memory(service: str, asked: Coroutine[Any, Any, _T]) -> _T:
+    """What a service answers, while it leaves this process enough memory (row 300).
+
+    The libraries of services keep an answer whole, whatever its size, and a script decides what its machine answers: it
+    can leave a file without end where the answer is looked for, or a shell's profile that prints without end.
+
+    Args:
+        service: How it is called in a sentence.
+        asked: The call.
+
+    Raises:
+        SandboxError: It was given up. And what the call raises.
+    """
+    asking = asyncio.ensure_future(asked)
+    own = [os.getpid()]
+    before, room = private_memory(own), machine_memory().available // _MEMORY_PARTS
+    try:
+        while not (await asyncio.wait([asking], timeout=_LOOK_SECONDS))[0]:
+            if private_memory(own) - before > room:
+                raise SandboxError(
+                    f"{service} was given up: while it answered, this process took {room >> 20:,} MiB more of the "
+                    "memory, which is too much of what was left. The script may have done a part of its work."
+                )
+    except GeneratorExit:  # the loop is gone: nothing can be waited for any more
+        raise
+    except BaseException:
+        asking.cancel()
+        await asyncio.wait([asking], timeout=_CLEANUP_SECONDS)
+        if asking.done() and not asking.cancelled():
+            asking.exception()  # taken: it is given up
+        raise
+    return asking.result()
 
 
 async def _ask_python(service: RemotePython, job: Job, request: bytes, seconds: float | None) -> bytes:
