@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -42,6 +43,20 @@ async def test_a_run_that_was_cancelled_before_it_came_does_not_begin() -> None:
     worker = RayWorker()
     await worker.cancel(1)
     assert await outcome_of(worker.run(1, head("open('/work/x', 'w')"), b"", {})) == Outcome(cancelled=True)
+    await worker.close()
+
+
+async def test_row_303_a_session_that_nobody_waits_for_while_it_starts_is_ended() -> None:
+    """Seen: of sixty that were cancelled at once, sixty sandboxes stayed for as long as their worker, with nothing."""
+    level_table.require("landlock")
+    worker = RayWorker()
+    opening = asyncio.ensure_future(worker.open_session(1, pack(SandboxPolicy())[0]))
+    await asyncio.sleep(0)
+    await worker.close_session(1)
+    await worker.close_session(2)
+    assert isinstance(await opening, SandboxError)
+    assert isinstance(await worker.open_session(2, pack(SandboxPolicy())[0]), SandboxError)
+    assert not worker._sessions
     await worker.close()
 
 

@@ -46,7 +46,7 @@ LEAST = IsolationLevel.LANDLOCK
 """Below this level a script could end its worker: it is the same user's process."""
 _HELD_SKILLS = 256
 _REMEMBERED = 1_000
-"""Cancellations of runs that have not come yet."""
+"""Runs that were cancelled and sessions that were closed before they came."""
 
 
 class RayWorker:
@@ -146,9 +146,14 @@ class RayWorker:
         host = self._sandbox.session_host()
         assert host is not None  # noqa: S101  # the local sandbox has one
         try:
-            channel = self._sessions[number] = await host.start(policy)
+            channel = None if number in self._unwanted else await host.start(policy)
         except (SkillsError, ValueError) as error:
             return error
+        if channel is None or number in self._unwanted:  # nobody knows of it any more (row 303)
+            if channel is not None:
+                await channel.close()
+            return SandboxError("The session was closed before it had begun.")
+        self._sessions[number] = channel
         return self._placed(channel.isolation), channel.view
 
     async def send(self, number: int, data: bytes) -> None:
@@ -172,9 +177,12 @@ class RayWorker:
             channel.kill()
 
     async def close_session(self, number: int) -> SandboxEnd:
-        """End a session and everything in it."""
+        """End a session and everything in it. One that has not begun yet will not."""
         channel = self._sessions.pop(number, None)
-        return SandboxEnd() if channel is None else await channel.close()
+        if channel is None:
+            self._unwanted.append(number)
+            return SandboxEnd()
+        return await channel.close()
 
     # One run.
 
