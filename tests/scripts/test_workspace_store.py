@@ -7,9 +7,11 @@ import contextlib
 import json
 import os
 import shutil
+import threading
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -379,6 +381,40 @@ async def test_a_store_that_does_not_answer_starts_nothing(objects: ObjectStore)
     with pytest.raises(WorkspaceUnavailable, match="cannot be fetched now, so nothing was started"):
         await one.write(a="1")
     assert one.reports[-1].action == "unavailable"
+
+
+class Slow(Broken):
+    """A store that answers when it is told to."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.waits = threading.Semaphore(0)
+        self.answers = threading.Event()
+
+    def write(self, name: str, data: bytes) -> None:
+        self.waits.release()
+        self.answers.wait()
+        super().write(name, data)
+
+
+async def test_row_304_a_slow_store_keeps_no_other_tool_waiting(objects: ObjectStore) -> None:
+    """Seen: while S3 took the files of six sessions of one user, a tool of any other user waited for it."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    slow = Slow(objects)
+    server = Server(WorkspaceStore(slow))
+
+    async def write(session: int) -> None:
+        async with server.call(key=f"app:a:user:u:session:{session}") as work:
+            (work / "file").write_text("x")
+
+    calls = [asyncio.create_task(write(session)) for session in range(12)]
+    try:
+        while not slow.waits.acquire(blocking=False):
+            await asyncio.sleep(0.01)
+        assert await asyncio.wait_for(asyncio.to_thread(str, "answered"), 20) == "answered"
+    finally:
+        slow.answers.set()
+    await asyncio.gather(*calls)
 
 
 async def test_a_store_that_keeps_nobody_apart_is_refused(objects: ObjectStore) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError, StorageDamaged, StorageError
 from adk_skills_agent.storage import ObjectStore, Sealer, open_objects
+from adk_skills_agent.storage.objects import _why
 
 
 @pytest.fixture(params=["folder", "file-url", "local-url", "memory"])
@@ -101,6 +102,25 @@ def test_problems_are_sentences_for_the_owner(tmp_path: Path) -> None:
 def test_credentials_of_a_url_are_in_no_sentence() -> None:
     objects = open_objects("memory://user:password@host/path?token=secret")
     assert objects.shown == "memory://host/path"
+
+
+def test_credentials_of_a_url_are_in_no_sentence_about_what_went_wrong() -> None:
+    """Seen: what a library of others says names the URL as it was given, with its password."""
+    with pytest.raises(ConfigError, match="store zip://a.zip::nosuch://host/x cannot be used") as told:
+        open_objects("zip://a.zip::nosuch://bob:hunter2@host/x?sig=hunter2")
+    assert "hunter2" not in str(told.value)
+    assert _why(ValueError('Invalid bucket name "bob:hunter2@b"'), "s3://bob:hunter2@b") == 'Invalid bucket name "b"'
+
+
+def test_a_folder_of_too_many_objects_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adk_skills_agent.storage.objects.MOST_NAMES", 3)
+    store = open_objects(tmp_path)
+    for number in range(3):
+        store.write(f"s/log/{number}", b"")
+    assert len(store.names("s/log")) == 3
+    store.write("s/log/3", b"")
+    with pytest.raises(StorageDamaged, match="s/log has more objects than are ever written"):
+        store.names("s/log")
 
 
 def test_a_sealed_object_opens_under_its_name_with_its_key_alone() -> None:

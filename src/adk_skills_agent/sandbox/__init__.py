@@ -106,7 +106,14 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.skill_store import FolderDigest, snapshot
     from adk_skills_agent.sandbox.streaming import EndEvent, OutputEvent, ResourceSample
     from adk_skills_agent.sandbox.supervisor.python_program import program_text as python_program_text
-    from adk_skills_agent.sandbox.threads import MAX_RUNNING, MAX_WAITING, Semaphore, uninterrupted, warn_insecure_once
+    from adk_skills_agent.sandbox.threads import (
+        MAX_RUNNING,
+        MAX_WAITING,
+        OnePerProcess,
+        Semaphore,
+        uninterrupted,
+        warn_insecure_once,
+    )
 
 # The same for Python at run time: the names of each module.
 _NAMES = {
@@ -146,7 +153,7 @@ _NAMES = {
     "skill_store": "FolderDigest snapshot",
     "supervisor.python_program": "program_text=python_program_text",
     "streaming": "EndEvent OutputEvent ResourceSample",
-    "threads": "MAX_RUNNING MAX_WAITING Semaphore uninterrupted warn_insecure_once",
+    "threads": "MAX_RUNNING MAX_WAITING OnePerProcess Semaphore uninterrupted warn_insecure_once",
 }
 __getattr__, __all__ = names_on_first_use(__name__, _NAMES)
 

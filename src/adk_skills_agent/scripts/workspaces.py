@@ -19,21 +19,23 @@ import tempfile
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.errors import SandboxError, WorkspaceUnavailable
-from adk_skills_agent.platforms import is_nearly_full
-from adk_skills_agent.sandbox import MAX_WAITING, Semaphore, temporary_folder, uninterrupted
-from adk_skills_agent.scripts.plan import user_of_key
+from adk_skills_agent.platforms import after_fork_in_child, is_nearly_full
+from adk_skills_agent.sandbox import MAX_WAITING, OnePerProcess, Semaphore, temporary_folder, uninterrupted
+from adk_skills_agent.scripts.plan import share_of, user_of_key
 
 if TYPE_CHECKING:
     from adk_skills_agent.scripts.stored_files import SessionFolders
     from adk_skills_agent.scripts.stored_workspace import SessionStore, StoredWorkspace
 
 logger = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
 MAX_WORKSPACES = 256
 IDLE_SECONDS = 3600.0
@@ -127,6 +129,11 @@ class WorkspaceClaim:
 
 
 _POLL_SECONDS = 0.25
+_STORING = 8
+"""Sessions whose files are fetched or saved at a time; a user has a share of these places."""
+_store_turns = Semaphore(_STORING, fair=True)
+_store_threads = OnePerProcess(lambda: ThreadPoolExecutor(_STORING, thread_name_prefix="adk-skills-store"))
+after_fork_in_child(_store_turns._reset)
 
 
 class _StoredTurn(contextlib.AbstractAsyncContextManager[None]):
@@ -157,9 +164,19 @@ class _StoredTurn(contextlib.AbstractAsyncContextManager[None]):
 
     async def __aexit__(self, *error: object) -> None:
         try:
-            await uninterrupted(asyncio.to_thread(self._end))
+            await self._in_own_thread(self._end)
         finally:
             await self._own.__aexit__(None, None, None)
+
+    async def _in_own_thread(self, work: Callable[[], _Result]) -> _Result:
+        """Do what waits for the store, to its end: all tools of all users wait for the loop's own threads (row 304)."""
+        owner = self._store.owner
+
+        async def alone() -> _Result:
+            async with _store_turns.turn(share_of(owner.app, owner.user, owner.session)):
+                return await asyncio.get_running_loop().run_in_executor(_store_threads(), work)
+
+        return await uninterrupted(alone())
 
     async def _begin(self) -> None:
         from adk_skills_agent.scripts.stored_workspace import Busy, StoreReport
@@ -167,7 +184,7 @@ class _StoredTurn(contextlib.AbstractAsyncContextManager[None]):
         until = time.monotonic() + self._store.store.wait_seconds
         while True:
             try:
-                self._claim.notes += await uninterrupted(asyncio.to_thread(self._begun))
+                self._claim.notes += await self._in_own_thread(self._begun)
             except Busy:
                 if time.monotonic() >= until:
                     problem = (
@@ -180,7 +197,7 @@ class _StoredTurn(contextlib.AbstractAsyncContextManager[None]):
                         "when it has ended."
                     ) from None
             except asyncio.CancelledError:
-                await uninterrupted(asyncio.to_thread(self._end))  # it may have the session already
+                await self._in_own_thread(self._end)  # it may have the session already
                 raise
             else:
                 return

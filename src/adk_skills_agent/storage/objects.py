@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 import threading
 import time
@@ -27,6 +28,8 @@ _T = TypeVar("_T")
 _ASIDE = ".aside-"
 MOST_BYTES = 1 << 30
 """Of one object; a store holds what whoever can write to it put there (row 169)."""
+MOST_NAMES = 2 << 20
+"""Objects of one folder: a session has at most a few times as many as its workspace may have files."""
 ASIDE_SECONDS = 3_600.0
 """What a process left aside is surely nobody's after so long."""
 _AT_ONCE = 8
@@ -220,6 +223,8 @@ class FolderObjects(ObjectStore):
         try:
             with self._opened(folder) as there, os.scandir(there) as entries:
                 for entry in entries:
+                    if len(found) == MOST_NAMES:
+                        raise StorageDamaged(f"{self.shown}: {folder} has more objects than are ever written.")
                     if not entry.name.startswith(_ASIDE) and entry.is_file(follow_symlinks=False):
                         with contextlib.suppress(FileNotFoundError):
                             found[entry.name] = entry.stat(follow_symlinks=False).st_size
@@ -329,6 +334,7 @@ class FsspecObjects(ObjectStore):
 
     def __init__(self, url: str, **options: Any) -> None:
         self.shown = _without_credentials(url)
+        self._url = url
         try:
             import fsspec
         except ImportError as error:
@@ -338,7 +344,7 @@ class FsspecObjects(ObjectStore):
             self._fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **options)
         except Exception as error:  # each file system has its own; some connect, or open a file, at once
             kind = url.partition("://")[0]
-            raise ConfigError(f"The store {self.shown} cannot be used: {kind}:// {error}") from error
+            raise ConfigError(f"The store {self.shown} cannot be used: {kind}:// {_why(error, url)}") from error
         self._root = root.rstrip("/")
         self._in_memory = url.startswith("memory://")
 
@@ -426,7 +432,7 @@ class FsspecObjects(ObjectStore):
         raise AssertionError("the last attempt returns or raises")
 
     def _failed(self, done: str, error: Exception) -> StorageError:
-        why = " ".join(str(error).split())[:200] or type(error).__name__
+        why = _why(error, self._url)
         return StorageError(
             f"The store {self.shown} cannot be {done}: {why}. Check its address, the network, and what the credentials "
             "of this server allow."
@@ -436,7 +442,20 @@ class FsspecObjects(ObjectStore):
 _MEMORY = threading.Lock()
 
 
+_USER = re.compile(r"(?<=://)([^/?]*)@")
+_QUERY = re.compile(r"\?[^:/]*")
+
+
 def _without_credentials(url: str) -> str:
-    kind, mark, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{kind}{mark}{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+    """A URL, also a chain of some (``zip://a.zip::s3://...``), without users, passwords and queries."""
+    return _QUERY.sub("", _USER.sub("", url))
+
+
+def _why(error: Exception, url: str) -> str:
+    """What an error says, in one line, without the credentials of the URL."""
+    text = " ".join(str(error).split())
+    for user in _USER.findall(url):
+        text = text.replace(f"{user}@", "").replace(user.partition(":")[2] or f"{user}@", "...")
+    for query in _QUERY.findall(url):
+        text = text.replace(query, "")
+    return text[:200] or type(error).__name__
