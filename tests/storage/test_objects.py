@@ -106,7 +106,7 @@ def test_credentials_of_a_url_are_in_no_sentence() -> None:
 
 def test_credentials_of_a_url_are_in_no_sentence_about_what_went_wrong() -> None:
     """Seen: what a library of others says names the URL as it was given, with its password."""
-    with pytest.raises(ConfigError, match="store zip://a.zip::nosuch://host/x cannot be used") as told:
+    with pytest.raises(ConfigError, match=r"store zip://a\.zip::nosuch://host/x cannot be used") as told:
         open_objects("zip://a.zip::nosuch://bob:hunter2@host/x?sig=hunter2")
     assert "hunter2" not in str(told.value)
     assert _why(ValueError('Invalid bucket name "bob:hunter2@b"'), "s3://bob:hunter2@b") == 'Invalid bucket name "b"'
