@@ -7,6 +7,8 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
 import level_table
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ReadOnlyMount, SandboxPolicy, Status
@@ -15,8 +17,9 @@ from adk_skills_agent.sandbox.ray.worker import RayWorker
 from adk_skills_agent.sandbox.skill_store import materialise
 
 
-def head(code: str, **settings: bool) -> bytes:
-    request = ExecutionRequest((sys.executable, "-c", code), SandboxPolicy(wall_seconds=20.0))
+def head(code: str, *, network: str = "none", **settings: bool) -> bytes:
+    policy = SandboxPolicy(wall_seconds=20.0, network=network)  # type: ignore[arg-type]  # made one there
+    request = ExecutionRequest((sys.executable, "-c", code), policy)
     told = {"own_python": True, "kept": None, "spills": False, "hears": True, "looks": False, **settings}
     return pack(Shipment(request, **told))[0]  # type: ignore[arg-type]
 
@@ -57,6 +60,22 @@ async def test_row_303_a_session_that_nobody_waits_for_while_it_starts_is_ended(
     assert isinstance(await opening, SandboxError)
     assert isinstance(await worker.open_session(2, pack(SandboxPolicy())[0]), SandboxError)
     assert not worker._sessions
+    await worker.close()
+
+
+@pytest.mark.parametrize(("network", "mode", "told"), [("none", None, 0), ("host", None, 1), ("host", "token", 0)])
+async def test_row_305_the_report_says_that_a_script_on_the_nodes_network_reaches_an_open_cluster(
+    network: str, mode: str | None, told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: a script wrote into the table of functions that the nodes unpickle."""
+    level_table.require("landlock")
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode is not None:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    worker = RayWorker()
+    outcome = await outcome_of(worker.run(1, head("1", network=network), b"", {}))
+    assert outcome.result is not None
+    assert len([said for said in outcome.result.isolation.degraded if "the cluster's own ports" in said]) == told
     await worker.close()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
+import os
 import platform
 import shutil
 import sys
@@ -44,6 +45,11 @@ from adk_skills_agent.sandbox.supervisor.files import Workspace
 
 LEAST = IsolationLevel.LANDLOCK
 """Below this level a script could end its worker: it is the same user's process."""
+_OPEN_CLUSTER = (
+    "network: the script reaches the cluster's own ports. Without RAY_AUTH_MODE=token whoever does can run any program "
+    "on the nodes and, because Ray unpickles what they answer, on the agent's machine."
+)
+"""Row 305."""
 _HELD_SKILLS = 256
 _REMEMBERED = 1_000
 """Runs that were cancelled and sessions that were closed before they came."""
@@ -154,7 +160,7 @@ class RayWorker:
                 await channel.close()
             return SandboxError("The session was closed before it had begun.")
         self._sessions[number] = channel
-        return self._placed(channel.isolation), channel.view
+        return self._placed(channel.isolation, policy), channel.view
 
     async def send(self, number: int, data: bytes) -> None:
         """Pass bytes to the program of a session; without effect when it is gone."""
@@ -216,18 +222,19 @@ class RayWorker:
             on_sample=run.add if shipment.looks else None,
         )
         result = await self._sandbox.run(request)
-        result = replace(
-            result,
-            isolation=self._placed(result.isolation),
-        )
+        result = replace(result, isolation=self._placed(result.isolation, told.policy))
         if folder is None:
             return Outcome(result)
         return await threads.in_worker(lambda: folder.outcome(result, shipment.kept))
 
-    def _placed(self, report: IsolationReport) -> IsolationReport:
+    def _placed(self, report: IsolationReport, policy: SandboxPolicy | None = None) -> IsolationReport:
+        degraded = report.degraded
+        if policy is not None and policy.network.mode == "host" and os.environ.get("RAY_AUTH_MODE") != "token":
+            degraded = (*degraded, _OPEN_CLUSTER)
         return replace(
             report,
             enforced=dict(report.enforced),
+            degraded=degraded,
             node=f"{platform.node()}/{self._node_id[:6]}",
         )
 
