@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -15,6 +17,7 @@ import pytest
 from google.adk.agents import LlmAgent
 from google.adk.artifacts import InMemoryArtifactService
 from google.adk.artifacts.file_artifact_service import FileArtifactService
+from google.adk.errors.input_validation_error import InputValidationError
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.genai import types
@@ -31,6 +34,7 @@ from adk_skills_agent import (
     WorkspaceStored,
     with_skills,
 )
+from adk_skills_agent.adk.running.workspace_stores import ArtifactObjects, _scope
 from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 PROCESS = SandboxPolicy(min_isolation="process")
@@ -246,6 +250,32 @@ async def test_artifact_services_of_google_adk_are_stores(
     assert listed(await one.send(monkeypatch)) == {"log.txt": "a\nb\nc\nd\ne\nf\n"}
     # No session of a user lists them.
     assert await service.list_artifact_keys(app_name="tests", user_id="ada", session_id=one.session) == ["log.txt"]
+
+
+@pytest.mark.parametrize("kind", ["files", "memory"])
+async def test_row_306_no_client_can_name_the_files_of_sessions_as_artifacts(kind: str, tmp_path: Path) -> None:
+    """Seen: ``adk api_server`` gave the files of all sessions, as those of the user ``sessions`` of another app.
+
+    A client names app, user and session without a slash, and a file with some.
+    """
+    service: Any = FileArtifactService(tmp_path / "artifacts") if kind == "files" else InMemoryArtifactService()
+    store = ArtifactObjects(service)
+    name = f"{'0' * 32}/blobs/content.1"
+    await asyncio.to_thread(store.write, name, b"private")
+    await asyncio.to_thread(store.create, f"{'0' * 32}/log/000000000001", b"entry")
+    assert await asyncio.to_thread(store.read, name) == b"private"
+    assert await asyncio.to_thread(store.names, f"{'0' * 32}/blobs") == {"content.1": 0}
+    assert await asyncio.to_thread(store.folders) == ["0" * 32]
+    scope, filename = _scope(name)
+    parts = [scope["app_name"], *scope["user_id"].split("/"), scope["session_id"], filename]
+    words = dict.fromkeys([*parts, "user", "users", "sessions", "artifacts"])
+    for user, session in itertools.product(words, repeat=2):
+        with contextlib.suppress(InputValidationError):
+            assert not await service.list_artifact_keys(app_name=parts[0], user_id=user, session_id=session)
+        for first in range(1, len(parts)):
+            with contextlib.suppress(InputValidationError):
+                named = {"app_name": parts[0], "user_id": user, "session_id": session}
+                assert await service.load_artifact(**named, filename="/".join(parts[first:])) is None
 
 
 async def test_artifacts_without_a_service_are_an_error_that_says_so(

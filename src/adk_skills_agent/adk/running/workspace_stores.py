@@ -30,7 +30,9 @@ ARTIFACTS = "artifacts"
 """The setting that takes the artifact service of the Runner."""
 _APP = "adk-skills-workspaces"
 """The app under which files are artifacts: no session of a user lists them."""
-_USER = "sessions"
+_USER = "sessions-of-all/./workspaces"
+"""Not a user's id: no path of an HTTP API has a slash in one. Where a service joins ids with slashes, one of the parts
+would have to be ``.``, which all refuse (row 306)."""
 _INDEX = "user:"
 _SECONDS = 120.0
 _MOST_SERVICES = 7
