@@ -72,6 +72,8 @@ _BESIDES_BYTES = 64 << 20
 _LOOK_SECONDS = 0.1
 _MEMORY_PARTS = 4
 """One of so many parts of the memory that is left may go with an answer: libraries copy it as often as that."""
+_LEAST_ROOM = 64 << 20
+"""What an agent takes for its other work must not end a run where little is left."""
 _SERVICE_SECONDS = 60.0
 """For the way there and back and for a service that has to start something first."""
 
@@ -371,7 +373,7 @@ async def within_memory(service: str, asked: Coroutine[Any, Any, _T]) -> _T:
     """
     asking = asyncio.ensure_future(asked)
     own = [os.getpid()]
-    before, room = private_memory(own), machine_memory().available // _MEMORY_PARTS
+    before, room = private_memory(own), max(machine_memory().available // _MEMORY_PARTS, _LEAST_ROOM)
     try:
         while not (await asyncio.wait([asking], timeout=_LOOK_SECONDS))[0]:
             if private_memory(own) - before > room:
