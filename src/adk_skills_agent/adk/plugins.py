@@ -184,11 +184,15 @@ class UnfinishedCallsPlugin(BasePlugin):
         session = invocation_context.session
         answered = {response.id for event in session.events for response in event.get_function_responses()}
         answered |= {part.function_response.id for part in user_message.parts or () if part.function_response}
-        for event in list(session.events):
+        unfinished = []
+        for event in reversed(session.events):
             waits = event.long_running_tool_ids or set()
             left = [call for call in event.get_function_calls() if call.id not in answered and call.id not in waits]
-            if not left or event.invocation_id == invocation_context.invocation_id:
-                continue
+            if left and event.invocation_id != invocation_context.invocation_id:
+                unfinished.append((event, left))
+            if len(unfinished) == _MOST_UNFINISHED:
+                break
+        for event, left in reversed(unfinished):
             parts = [
                 types.Part(
                     function_response=types.FunctionResponse(
@@ -214,6 +218,8 @@ class UnfinishedCallsPlugin(BasePlugin):
         return None
 
 
+_MOST_UNFINISHED = 100
+"""Events whose calls a message answers, the newest: a client may give its session any number of them (row 307)."""
 UNFINISHED_ANSWER: Mapping[str, str] = {
     "status": "unknown",
     "error": "The server ended before this call did. It may have been done or not: look before you do it again.",

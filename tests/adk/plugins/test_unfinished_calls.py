@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from google.adk.agents import LlmAgent
 from google.adk.apps import App
 from google.adk.events import Event
 from google.adk.runners import InMemoryRunner
+from google.adk.sessions import InMemorySessionService
 from google.genai import types
 from google.genai.errors import ClientError
 
@@ -70,6 +72,22 @@ async def test_the_model_is_told_that_a_call_is_unknown_and_once(rehearse: Any) 
     assert session is not None
     assert sum(bool(event.get_function_responses()) for event in session.events) == 1
     await runner.close()
+
+
+async def test_row_307_of_calls_without_number_the_newest_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: for 8,000 in the events of a client's session (1 MB) nothing else of the agent ran for 36 s."""
+    monkeypatch.setattr("adk_skills_agent.adk.plugins._MOST_UNFINISHED", 3)
+    sessions = InMemorySessionService()
+    session = await sessions.create_session(app_name="tests", user_id="user")
+    for number in range(5):
+        call = types.Part(function_call=types.FunctionCall(id=f"c{number}", name="send_mail", args={}))
+        content = types.Content(role="model", parts=[call])
+        await sessions.append_event(session, Event(invocation_id="i1", author="assistant", content=content))
+    invocation: Any = SimpleNamespace(session=session, session_service=sessions, invocation_id="i2")
+    message = types.Content(role="user", parts=[types.Part(text="And?")])
+    await UnfinishedCallsPlugin().on_user_message_callback(invocation_context=invocation, user_message=message)
+    found = [one.id for event in session.events for one in event.get_function_responses()]
+    assert found == ["c2", "c3", "c4"]
 
 
 async def test_calls_that_wait_for_somebody_are_left_alone(rehearse: Any) -> None:
