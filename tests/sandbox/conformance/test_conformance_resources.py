@@ -451,6 +451,27 @@ with open("copy", "rb") as file:
     assert result.stdout == b"Invalid argument\nInvalid argument\nb'some text'\n", result
 
 
+@pytest.mark.local("elsewhere it is the service's own filter")
+@pytest.mark.level("landlock")
+async def test_row_289_no_page_of_a_connection_becomes_memory_of_a_process(box):
+    """Seen with a control group of 512 MiB: 4 GiB of pages that one connection had received, status ``ok``."""
+    code = """
+import socket
+try:
+    listening = socket.create_server(("127.0.0.1", 0))
+except OSError:
+    print("no network")
+else:
+    one = socket.create_connection(listening.getsockname())
+    try:
+        one.getsockopt(socket.IPPROTO_TCP, 35, 64)  # TCP_ZEROCOPY_RECEIVE
+    except OSError as error:
+        print(error.strerror)
+"""
+    result = await box.python(code)
+    assert result.stdout in {b"no network\n", b"Protocol not available\n"}, result
+
+
 async def test_the_workspace_cannot_grow_beyond_its_limit(box):
     code = """
 import time

@@ -385,6 +385,16 @@ def test_row_218_the_memory_of_all_tcp_cannot_be_reserved(arch, profile):
 
 
 @both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_289_what_a_connection_receives_is_not_mapped(arch, profile):
+    """Seen: 4 GiB with a control group of 512 MiB and the status ``ok``, in one connection of a script to itself."""
+    assert call(arch, "getsockopt", 3, 6, 35, profile=profile) == errno.ENOPROTOOPT  # TCP_ZEROCOPY_RECEIVE
+    assert call(arch, "setsockopt", 3, 1, 60, profile=profile) == errno.ENOPROTOOPT  # SO_ZEROCOPY
+    for level, option in ((6, 11), (1, 4), (1, 35)):  # TCP_INFO, SO_ERROR, SO_TIMESTAMPNS
+        assert call(arch, "getsockopt", 3, level, option, profile=profile) == PASS
+
+
+@both
 def test_row_219_no_device_of_a_network_of_its_own_is_in_groups(arch):
     """Seen: a run with 288,000 of them that was killed was there for ten seconds more and could not be ended."""
     inside = {"profile": seccomp.NAMESPACES}
@@ -429,6 +439,14 @@ def test_row_222_memory_is_not_mapped_as_a_stack(arch, profile):
 def test_row_80_room_is_not_reserved_before_anybody_counts(arch):
     assert call(arch, "fallocate", 3) == errno.EOPNOTSUPP
     assert call(arch, "fallocate", 3, profile=seccomp.NAMESPACES) == PASS  # its file system has a size of its own
+
+
+@both
+def test_row_290_room_is_not_reserved_by_requests_either(arch):
+    """Seen at landlock: 8 GiB in 17 ms in one file, where 64 MiB are allowed for each."""
+    for request in (0x40305828, 0x4030582A, 0x40305839, 0x40305824):  # RESVSP, RESVSP64, ZERO_RANGE, ALLOCSP64
+        assert call(arch, "ioctl", 3, request) == errno.ENOTTY
+    assert call(arch, "ioctl", 3, 0x801C581F) == PASS  # FSGETXATTR
 
 
 @both
