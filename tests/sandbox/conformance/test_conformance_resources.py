@@ -451,6 +451,25 @@ with open("copy", "rb") as file:
     assert result.stdout == b"Invalid argument\nInvalid argument\nb'some text'\n", result
 
 
+@pytest.mark.local("what is elsewhere has limits of its own")
+@pytest.mark.level("landlock")
+async def test_row_291_the_stack_of_a_process_has_a_limit_and_it_gets_no_priority_of_real_time(box):
+    """Seen without a control group: one process with more than the 512 MiB that it may have, all of it in its stack."""
+    code = """
+import resource
+for which in (resource.RLIMIT_STACK, resource.RLIMIT_RTPRIO, resource.RLIMIT_NICE):
+    hard = resource.getrlimit(which)[1]
+    print(hard)
+    try:
+        resource.setrlimit(which, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        print("raised")
+    except ValueError:
+        pass
+"""
+    result = await box.python(code, memory_bytes=200 * MIB)
+    assert result.stdout == f"{200 * MIB}\n0\n0\n".encode(), result
+
+
 @pytest.mark.local("elsewhere it is the service's own filter")
 @pytest.mark.level("landlock")
 async def test_row_289_no_page_of_a_connection_becomes_memory_of_a_process(box):
