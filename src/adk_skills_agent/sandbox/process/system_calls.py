@@ -87,7 +87,7 @@ _PROCESS_OPTIONS = """
 # By level. Left out with all others: filters, which take memory of the whole host (row 78); what there are few of,
 # labels of flows and signatures of segments (row 137); memory that is reserved of what all TCP may have (row 218); what
 # makes a connection send next to nothing, hear nothing of the other end, or send where nobody is, so that it stays with
-# its data when the run is over (rows 224 and 270); what a connection received or sends without a copy, which nobody
+# its data when the run is over (rows 224, 270 and 292); what a connection received or sends without a copy, which nobody
 # counts (row 289); what makes the kernel load a module (TCP_ULP, UDP_ENCAP); all of netfilter's.
 _SOCKET_OPTIONS = {
     1: """
@@ -99,7 +99,7 @@ _SOCKET_OPTIONS = {
     """,
     6: """
         TCP_NODELAY 1, TCP_MAXSEG 2, TCP_CORK 3, TCP_KEEPIDLE 4, TCP_KEEPINTVL 5, TCP_KEEPCNT 6, TCP_SYNCNT 7,
-        TCP_DEFER_ACCEPT 9, TCP_INFO 11, TCP_QUICKACK 12, TCP_CONGESTION 13, TCP_USER_TIMEOUT 18, TCP_FASTOPEN 23,
+        TCP_INFO 11, TCP_QUICKACK 12, TCP_CONGESTION 13, TCP_USER_TIMEOUT 18, TCP_FASTOPEN 23,
         TCP_NOTSENT_LOWAT 25, TCP_FASTOPEN_CONNECT 30, TCP_INQ 36
     """,
     0: """
