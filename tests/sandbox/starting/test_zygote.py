@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult,
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.namespaces import zygote as zygote_module
 from adk_skills_agent.sandbox.local.namespaces.zygote import Zygote, ZygoteLife
+from adk_skills_agent.sandbox.process import command
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 pytestmark = pytest.mark.warm_pool
@@ -135,6 +137,30 @@ print(socket.gethostname())
     tmp_path.chmod(0o755)
     runs = (run("python3", "/skill/net.py", mounts=(ReadOnlyMount(tmp_path),)) for _ in range(4))
     assert [(result.stdout, result.stderr) for result in await asyncio.gather(*runs)] == [(b"sandbox\n", b"")] * 4
+
+
+async def test_row_293_what_the_kernel_counts_for_a_user_is_not_taken_from_an_agent_that_is_root(life):
+    """Seen: four runs with 32 instances of inotify each took all 128 that root may have."""
+    if not command.is_own_id(command.own_id(command.NOBODY)) or os.geteuid():
+        pytest.skip("the runs of this agent have no user ids of their own")
+    await forked(life)
+    pending = re.compile(r"^SigQ:\t(\d+)/", re.MULTILINE)  # timers, which unlike watches can be looked up
+
+    def look(name: str, data: bytes) -> None:
+        seen.append(int(pending.findall(Path("/proc/self/status").read_text())[0]))
+
+    seen: list[int] = []
+    look("", b"")
+    result = await run("python3", "-c", _TIMERS, on_output=look)
+    assert (result.stdout, result.stderr) == (b"300\n", b"")
+    assert max(seen) < seen[0] + 200
+
+
+_TIMERS = """
+import ctypes
+library = ctypes.CDLL(None)
+print(sum(library.timer_create(1, None, ctypes.byref(ctypes.c_void_p())) == 0 for _ in range(300)), flush=True)
+"""
 
 
 async def test_a_sandbox_has_no_rights_and_can_make_no_namespaces(life):

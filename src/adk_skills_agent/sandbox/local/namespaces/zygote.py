@@ -46,7 +46,15 @@ from adk_skills_agent.sandbox.local.namespaces.sandbox import (
     map_users,
     python_folders_of,
 )
-from adk_skills_agent.sandbox.process.command import OWN_IDS, encode, import_limits, limit_of_cores, own_id, search_path
+from adk_skills_agent.sandbox.process.command import (
+    OWN_IDS,
+    encode,
+    import_limits,
+    is_own_id,
+    limit_of_cores,
+    own_id,
+    search_path,
+)
 from adk_skills_agent.sandbox.process.supervise import (
     Child,
     Launch,
@@ -90,7 +98,7 @@ class Zygote:
         program = second = None
         try:
             second = memory_file(_second_program())
-            program = memory_file(_first_program(uid is not None, second))
+            program = memory_file(_first_program(uid, second))
             line = (sys.executable, "-I", "-S", "-c", _FIRST_STAGE, str(program))
             self._child = spawner().spawn(
                 Launch(
@@ -232,7 +240,8 @@ def _end(pid: int) -> None:
     reap_late(pid)
 
 
-def _first_program(mapped: bool, second: int) -> bytes:
+def _first_program(uid: int | None, second: int) -> bytes:
+    maker = own_id(uid)
     moved = [(path, shown_at(path)) for path in python_folders_of(None) if shown_at(path) != path]
     path = ":".join(shown_at(folder) for folder in search_path(None).split(":"))  # a script may see it in /proc
     environment = {"PATH": path, "HOME": str(HOME_DIR), "TMPDIR": str(TMP_DIR), **BASE}
@@ -240,7 +249,8 @@ def _first_program(mapped: bool, second: int) -> bytes:
         (
             code_of(*_PROGRAMS),
             {
-                "mapped_by_host": mapped,
+                "mapped_by_host": uid is not None,
+                "maker": maker if is_own_id(maker) else None,
                 "moved": [(encode(path), encode(where)) for path, where in moved],
                 "moved_to": encode(MOVED),
                 "program": second,
