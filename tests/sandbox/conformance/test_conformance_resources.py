@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from adk_skills_agent.sandbox.contract import IsolationLevel, Network, Status
-from adk_skills_agent.sandbox.process import watchdog
+from adk_skills_agent.sandbox.process import supervise, watchdog
 
 MIB = 1 << 20
 
@@ -468,6 +468,26 @@ for which in (resource.RLIMIT_STACK, resource.RLIMIT_RTPRIO, resource.RLIMIT_NIC
 """
     result = await box.python(code, memory_bytes=200 * MIB)
     assert result.stdout == f"{200 * MIB}\n0\n0\n".encode(), result
+
+
+@pytest.mark.local("the program in a container reads the output")
+async def test_row_294_a_script_that_watches_its_own_output_does_not_keep_the_agent(box, monkeypatch):
+    """Seen: 920,000 watches (epoll) of one pipe kept the event loop for 9.5 s of ten, up to 1.8 s at a time."""
+    code = """
+import os, select
+copies = [os.dup(1) for _ in range(300)]
+watches = [select.epoll() for _ in range(300)]
+for watch in watches:
+    for copy in copies:
+        watch.register(copy, select.EPOLLOUT | select.EPOLLET)
+while True:
+    os.write(1, bytes(1 << 16))
+"""
+    monkeypatch.setattr(supervise, "_READ_SECONDS", 0.0003)
+    monkeypatch.setattr(supervise, "_MORE_SECONDS", 0.01)
+    result = await box.python(code, open_files=1000, output_flood_bytes=None)
+    assert (result.status, result.signal) == (Status.OUTPUT_LIMIT, 9)
+    assert result.notes[0] == "Stopped: it watches stdout so often that reading it takes long."
 
 
 @pytest.mark.local("elsewhere it is the service's own filter")

@@ -251,6 +251,9 @@ class LiveStdin(bytes):
 
 CHUNK = 1 << 16
 _READS_PER_TURN = 4  # then other callbacks of the loop are called
+# What a read may cost the loop's thread, and how much more all together. Whoever reads from a full pipe tells everybody
+# who watches it, and a script can make a million such watches of its own output (row 294).
+_READ_SECONDS, _MORE_SECONDS = 0.001, 0.5
 _FIRST_LOOK_SECONDS = 0.002
 _LAST_LOOK_SECONDS = 0.05
 _UNKILLABLE_SECONDS = 5.0  # a process that survives SIGKILL so long hangs in the kernel
@@ -367,6 +370,7 @@ class Supervision:
         self._killed = False
         self._timers: list[asyncio.TimerHandle] = []
         self._exit: ExitWatch | None = None
+        self._patience = _MORE_SECONDS
 
     def start(self) -> None:
         """Begin to watch; an OSError when the loop cannot watch another descriptor."""
@@ -420,10 +424,12 @@ class Supervision:
         if self._closed or stream.ended:
             return
         for _ in range(_READS_PER_TURN):
+            began = time.thread_time()
             try:
                 data = os.read(stream.descriptor, CHUNK)
             except (BlockingIOError, InterruptedError):
                 return
+            self._patience = min(self._patience + _READ_SECONDS - (time.thread_time() - began), _MORE_SECONDS)
             if not data:
                 self._end_of(stream)
                 return
@@ -441,6 +447,14 @@ class Supervision:
                     f"Stopped: it wrote more than {flood:,} bytes to {stream.name}.",
                 )
                 self._end_of(stream)
+                return
+            if self._patience < 0:
+                self.stop(
+                    Status.OUTPUT_LIMIT, f"Stopped: it watches {stream.name} so often that reading it takes long."
+                )
+                self._end_of(stream)
+                return
+            if self._patience < _MORE_SECONDS:
                 return
 
     def _end_of(self, stream: Stream) -> None:
