@@ -483,7 +483,7 @@ for watch in watches:
 while True:
     os.write(1, bytes(1 << 16))
 """
-    monkeypatch.setattr(supervise, "_READ_SECONDS", 0.0003)
+    monkeypatch.setattr(supervise, "_CALL_SECONDS", 0.0003)
     monkeypatch.setattr(supervise, "_MORE_SECONDS", 0.01)
     result = await box.python(code, open_files=1000, output_flood_bytes=None)
     assert (result.status, result.signal) == (Status.OUTPUT_LIMIT, 9)

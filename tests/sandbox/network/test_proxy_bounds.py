@@ -7,19 +7,21 @@ import base64
 import fcntl
 import logging
 import os
+import select
 import socket
 import struct
 import sys
 import termios
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from proxied_world import Make, World, worlds
 
 from adk_skills_agent.sandbox.network import resolver
+from adk_skills_agent.sandbox.process import supervise
 from adk_skills_agent.sandbox.secrets import Secret, SecretForms
 
 
@@ -212,6 +214,36 @@ async def test_row_220_what_a_host_sends_and_nobody_reads_holds_little_memory(ma
             assert 0 < waiting < 512 << 10
             assert from_host.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 7 << 20
             await world.proxy.stop()
+
+
+async def test_row_294_a_client_that_watches_its_connections_does_not_keep_the_agent(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Seen: 890,000 watches of one connection kept the event loop for 200 ms with each packet sent to the script."""
+    world = make()
+    assert (await world.get("allowed.example")).startswith(b"HTTP/1.1 200 ")
+    monkeypatch.setattr(supervise, "_CALL_SECONDS", 0.00001)
+    monkeypatch.setattr(supervise, "_MORE_SECONDS", 0.001)
+    world.proxy._patience = supervise.Patience()
+    loop = asyncio.get_running_loop()
+    with ExitStack() as opened:
+        clients = [opened.enter_context(socket.socket()) for _ in range(8)]
+        for client in clients:
+            client.setblocking(False)
+            await loop.sock_connect(client, ("127.0.0.1", world.port))
+        copies = [opened.enter_context(client.dup()) for client in clients for _ in range(20)]
+        for _ in range(100):
+            watch = opened.enter_context(select.epoll())
+            for copy in copies:
+                watch.register(copy, select.EPOLLIN | select.EPOLLET)
+        for client in clients:
+            with suppress(OSError):
+                await loop.sock_sendall(client, b"GET http://other.example/ HTTP/1.1\r\n\r\n")
+                while await loop.sock_recv(client, 1 << 10):
+                    pass
+        assert world.proxy._patience.is_over
+        assert world.proxy._listener is None
+    assert "it is closed, because the script watches connections so often" in caplog.text
 
 
 async def test_row_210_a_host_that_reads_late_gets_everything(make: Make, deaf: socket.socket) -> None:

@@ -14,16 +14,19 @@ import logging
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
+from typing import TypeVar
 
 from adk_skills_agent.sandbox.contract import NetworkDecision
 from adk_skills_agent.sandbox.network.hosts import MAX_NAME, AddressNetwork, AllowedHosts, address_refusal
 from adk_skills_agent.sandbox.network.proxy_request import ProxyRequest, Refused, parse_request
 from adk_skills_agent.sandbox.network.resolver import Resolver
+from adk_skills_agent.sandbox.process.supervise import Patience
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +103,7 @@ class Proxy:
         self._listener: socket.socket | None = None
         self._clients: dict[asyncio.Task[None], list[socket.socket]] = {}
         self._pause: asyncio.TimerHandle | None = None
+        self._patience = Patience()
 
     def start(self, listener: socket.socket) -> None:
         """Serve a listening socket, which is the proxy's from now on."""
@@ -183,7 +187,7 @@ class Proxy:
     # One connection
 
     async def _serve(self, sockets: list[socket.socket]) -> None:
-        client = sockets[0]
+        client = Client(sockets[0], self._patience)
         try:
             await self._converse(client, sockets)
         except Refused as refused:
@@ -194,8 +198,11 @@ class Proxy:
                 await self._answer(client, refused.status, f"{where}{refused}")
         except OSError as error:  # a side broke off, or nothing moved for too long: there is nobody to tell
             logger.debug("%sproxy: a connection ended early: %s", self._who, error or type(error).__name__)
+        if self._patience.is_over and self._listener is not None:
+            logger.warning("%sproxy: it is closed, because the script watches connections so often", self._who)
+            self.abort()
 
-    async def _converse(self, client: socket.socket, sockets: list[socket.socket]) -> None:
+    async def _converse(self, client: Client, sockets: list[socket.socket]) -> None:
         head, early = await self._head(client)
         request = parse_request(head)
         host, port = request.host, request.port
@@ -212,22 +219,20 @@ class Proxy:
         tunnel = Tunnel(client, upstream, self._limits.idle_seconds)
         if request.head is None:
             async with asyncio.timeout(self._limits.idle_seconds):
-                established = b"HTTP/1.1 200 Connection established\r\n\r\n"
-                await asyncio.get_running_loop().sock_sendall(client, established)
+                await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
             await tunnel.carry(early)
         else:
             await tunnel.exchange(request.head, early, request.body_bytes)
         await self._taken(upstream)
 
-    async def _head(self, client: socket.socket) -> tuple[bytes, bytes]:
+    async def _head(self, client: Client) -> tuple[bytes, bytes]:
         """The head of the request, and what came after it."""
-        loop = asyncio.get_running_loop()
         limit = self._limits.head_bytes
         data = b""
         try:
             async with asyncio.timeout(self._limits.head_seconds):
                 while (end := data.find(_END_OF_HEAD)) < 0 and len(data) <= limit:
-                    part = await loop.sock_recv(client, 4096)
+                    part = await client.receive(4096)
                     if not part:
                         if data:
                             raise Refused("the request is incomplete")
@@ -324,19 +329,18 @@ class Proxy:
             while _not_taken(upstream):  # noqa: ASYNC110  # the kernel tells nobody when it has got rid of it
                 await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _answer(self, client: socket.socket, status: int, sentence: str) -> None:
+    async def _answer(self, client: Client, status: int, sentence: str) -> None:
         """Tell the client why, and let it read that before the connection is closed."""
         body = f"Sandbox network policy: {sentence}.\n".encode()
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
-        loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._limits.linger_seconds):
-            await loop.sock_sendall(client, head.encode("ascii") + body)
-            client.shutdown(socket.SHUT_WR)
+            await client.send(head.encode("ascii") + body)
+            client.end()
             # Closing with unread bytes would reset the connection and could take the answer with it.
-            while await loop.sock_recv(client, BUFFER_BYTES):
+            while await client.receive(BUFFER_BYTES):
                 pass
 
     # Decisions
@@ -408,13 +412,67 @@ class _Over(Exception):  # no error: the exchange is complete
     """The host has sent everything."""
 
 
+_T = TypeVar("_T")
+
+
+def _done(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+class Client:
+    """The agent's end of a connection with a script; an ``OSError`` when that is watched too often at the other end."""
+
+    def __init__(self, connection: socket.socket, patience: Patience) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._connection = connection
+        self._patience = patience
+
+    async def receive(self, most_bytes: int) -> bytes:
+        """What has come, as soon as something has; empty at the end."""
+        while (data := self._call(lambda: self._connection.recv(most_bytes))) is None:
+            await self._until(self._loop.add_reader, self._loop.remove_reader)
+        return data
+
+    async def send(self, data: bytes) -> None:
+        """Send all of it."""
+        rest = memoryview(data)
+        while rest:
+            while (sent := self._call(functools.partial(self._connection.send, rest))) is None:
+                await self._until(self._loop.add_writer, self._loop.remove_writer)
+            rest = rest[sent:]
+
+    def end(self) -> None:
+        """Nothing more is sent."""
+        self._connection.shutdown(socket.SHUT_WR)
+
+    def _call(self, call: Callable[[], _T]) -> _T | None:
+        began = time.thread_time()
+        try:
+            result = call()
+        except (BlockingIOError, InterruptedError):
+            return None
+        self._patience.take(began)
+        if self._patience.is_over:
+            raise ConnectionAbortedError("it is watched so often that the agent would have no time for others")
+        return result
+
+    async def _until(self, watch: Callable[..., None], leave: Callable[[int], bool]) -> None:
+        ready, descriptor = self._loop.create_future(), self._connection.fileno()
+        watch(descriptor, _done, ready)
+        try:
+            await ready
+        finally:
+            leave(descriptor)
+
+
 class Tunnel:
     """One connection through the proxy; its sockets stay the caller's to close.
 
     Raises ``TimeoutError`` when nothing moved for ``idle_seconds``, ``OSError`` when a side broke off.
     """
 
-    def __init__(self, client: socket.socket, upstream: socket.socket, idle_seconds: float) -> None:
+    def __init__(self, client: Client, upstream: socket.socket, idle_seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._client = client
         self._upstream = upstream
@@ -451,10 +509,10 @@ class Tunnel:
                 task.result()
 
     async def _send(self, early: bytes) -> None:
-        data = early or await self._loop.sock_recv(self._client, BUFFER_BYTES)
+        data = early or await self._client.receive(BUFFER_BYTES)
         while data:
             await self._pass_on(data)
-            data = await self._loop.sock_recv(self._client, BUFFER_BYTES)
+            data = await self._client.receive(BUFFER_BYTES)
         self._upstream.shutdown(socket.SHUT_WR)
 
     async def _send_one(self, head: bytes, early: bytes, body_bytes: int) -> None:
@@ -462,13 +520,13 @@ class Tunnel:
         left = body_bytes
         data = early
         while left > 0:
-            data = data or await self._loop.sock_recv(self._client, min(left, BUFFER_BYTES))
+            data = data or await self._client.receive(min(left, BUFFER_BYTES))
             if not data:
                 raise ConnectionAbortedError("the client closed before its request was complete")
             part, data = data[:left], data[left:]
             left -= len(part)
             await self._pass_on(part)
-        if data or await self._loop.sock_recv(self._client, 1):
+        if data or await self._client.receive(1):
             raise ConnectionAbortedError("the client sent more than one request")
         self._upstream.shutdown(socket.SHUT_WR)  # the client has closed, as the host would see it without a proxy
 
@@ -479,9 +537,9 @@ class Tunnel:
     async def _receive(self) -> None:
         while data := await self._loop.sock_recv(self._upstream, BUFFER_BYTES):
             self._touch()
-            await self._loop.sock_sendall(self._client, data)
+            await self._client.send(data)
             self._touch()
-        self._client.shutdown(socket.SHUT_WR)
+        self._client.end()
 
     async def _receive_one(self) -> None:
         await self._receive()

@@ -251,14 +251,37 @@ class LiveStdin(bytes):
 
 CHUNK = 1 << 16
 _READS_PER_TURN = 4  # then other callbacks of the loop are called
-# What a read may cost the loop's thread, and how much more all together. Whoever reads from a full pipe tells everybody
-# who watches it, and a script can make a million such watches of its own output (row 294).
-_READ_SECONDS, _MORE_SECONDS = 0.001, 0.5
+_CALL_SECONDS, _MORE_SECONDS = 0.001, 0.5
 _FIRST_LOOK_SECONDS = 0.002
 _LAST_LOOK_SECONDS = 0.05
 _UNKILLABLE_SECONDS = 5.0  # a process that survives SIGKILL so long hangs in the kernel
 
 OnOutput = Callable[[str, bytes], None]
+
+
+class Patience:
+    """How long calls for one run may keep the loop's thread: a millisecond each, and half a second more all together.
+
+    Whoever reads from a full pipe, or sends, wakes in the kernel everybody who watches the other end, and a script can
+    make a million watches of one (row 294).
+    """
+
+    def __init__(self) -> None:
+        self._left = _MORE_SECONDS
+
+    def take(self, began: float) -> None:
+        """A call is over that began then, by ``time.thread_time()``."""
+        self._left = min(self._left + _CALL_SECONDS - (time.thread_time() - began), _MORE_SECONDS)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether calls took longer than that."""
+        return self._left < 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last call took no longer than one may."""
+        return self._left >= _MORE_SECONDS
 
 
 class Stream:
@@ -370,7 +393,7 @@ class Supervision:
         self._killed = False
         self._timers: list[asyncio.TimerHandle] = []
         self._exit: ExitWatch | None = None
-        self._patience = _MORE_SECONDS
+        self._patience = Patience()
 
     def start(self) -> None:
         """Begin to watch; an OSError when the loop cannot watch another descriptor."""
@@ -429,7 +452,7 @@ class Supervision:
                 data = os.read(stream.descriptor, CHUNK)
             except (BlockingIOError, InterruptedError):
                 return
-            self._patience = min(self._patience + _READ_SECONDS - (time.thread_time() - began), _MORE_SECONDS)
+            self._patience.take(began)
             if not data:
                 self._end_of(stream)
                 return
@@ -448,13 +471,13 @@ class Supervision:
                 )
                 self._end_of(stream)
                 return
-            if self._patience < 0:
+            if self._patience.is_over:
                 self.stop(
                     Status.OUTPUT_LIMIT, f"Stopped: it watches {stream.name} so often that reading it takes long."
                 )
                 self._end_of(stream)
                 return
-            if self._patience < _MORE_SECONDS:
+            if not self._patience.is_whole:
                 return
 
     def _end_of(self, stream: Stream) -> None:
