@@ -87,8 +87,8 @@ _PROCESS_OPTIONS = """
 # By level. Left out with all others: filters, which take memory of the whole host (row 78); what there are few of,
 # labels of flows and signatures of segments (row 137); memory that is reserved of what all TCP may have (row 218); what
 # makes a connection send next to nothing, hear nothing of the other end, or send where nobody is, so that it stays with
-# its data when the run is over (rows 224, 270 and 292); what a connection received or sends without a copy, which nobody
-# counts (row 289); what makes the kernel load a module (TCP_ULP, UDP_ENCAP); all of netfilter's.
+# its data when the run is over (rows 224, 270 and 292); what a connection received or sends without a copy, which
+# nobody counts (row 289); what makes the kernel load a module (TCP_ULP, UDP_ENCAP); all of netfilter's.
 _SOCKET_OPTIONS = {
     1: """
         SO_REUSEADDR 2, SO_TYPE 3, SO_ERROR 4, SO_BROADCAST 6, SO_SNDBUF 7, SO_RCVBUF 8, SO_KEEPALIVE 9, SO_OOBINLINE
