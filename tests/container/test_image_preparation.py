@@ -250,7 +250,9 @@ async def test_an_agent_that_gives_up_while_an_image_is_built_leaves_nothing(
         f"adk-skills-test-endless-{os.getpid()}",
         docker_path=str(tmp_path),
         base_url=docker_engine.url,
-        on_progress=lambda line: begun.set() if "begun" in line else None,
+        on_progress=lambda line: (
+            begun.set() if line.strip().endswith("begun") else None
+        ),  # not at "RUN echo begun; ..."
     )
     running = asyncio.create_task(box.run(TRUE))
     assert await asyncio.to_thread(begun.wait, 120)

@@ -10,8 +10,11 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, NoReturn, cast
 
+import docker.errors
 import pytest
+import requests
 
 import container_engines
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
@@ -95,6 +98,26 @@ async def test_a_command_does_not_hold_the_event_loop_and_ends_at_its_time(
         assert (await running).timed_out
         assert len(pauses) > 10
         assert max(pauses) < 1.0
+    finally:
+        await box.close()
+
+
+async def test_an_engine_that_forgot_a_killed_command_answers_for_its_end(
+    containers: ContainerMode, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen with Podman 4.3: the command that was ended at its time was an error of the container."""
+    box = await opened(containers, task)
+
+    def forgotten(name: str) -> NoReturn:
+        response = requests.Response()
+        response.status_code = 500
+        said = f"retrieving exec session {name}: no such exec session"
+        raise docker.errors.APIError("forgotten", response=response, explanation=said)
+
+    try:
+        monkeypatch.setattr(cast(Any, box)._client.api, "exec_inspect", forgotten)
+        ran = await box.run(("true",), seconds=60)
+        assert (ran.exit_code, ran.timed_out) == (None, False)
     finally:
         await box.close()
 

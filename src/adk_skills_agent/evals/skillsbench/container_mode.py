@@ -276,8 +276,11 @@ class ContainerEnvironment(TaskEnvironment):
                 try:
                     while (state := api.exec_inspect(made["Id"]))["Running"]:
                         time.sleep(_ASKS_AGAIN)  # its output ended before it did
-                except docker.errors.NotFound:  # ended with the container it was in
-                    return None
+                except docker.errors.APIError as error:
+                    # Ended with the container it was in; Podman 4.3 then says 500, and forgets an exec that was killed.
+                    if error.status_code == 404 or "no such exec session" in str(error):
+                        return None
+                    raise
                 code = state["ExitCode"]
                 return code if isinstance(code, int) else None
 
