@@ -76,7 +76,7 @@ _SET_ATTRIBUTES = "setxattr lsetxattr fsetxattr setxattrat"
 # One byte of a file that is in a pipe or socket keeps the page it is in, of up to 2 MiB where the file system has such
 # large ones, also when the file is gone, and nobody counts that (row 249): with namespaces, those of the host's files
 # that a run sees (row 275). Programs then read and write.
-_BY_REFERENCE = "splice tee sendfile"
+_BY_REFERENCE = "splice tee vmsplice sendfile"
 
 # What ordinary scripts do without; every call left out is kernel code that nobody reaches.
 _SELDOM = (
@@ -356,11 +356,16 @@ class _Program:
         self._with_argument("socket", 0, [*rule, (_RETURN, _REFUSE, 0, 0)])
 
     def finish(self) -> bytes:
-        """The whole program; what no rule answered passes when it is on the list."""
-        for first, last in _ranges(self._numbers[name] for name in ALLOWED if name in self._numbers):
-            self._put(_IF_NOT_LESS, first, skip_false=2)
-            self._put(_IF_MORE, last, skip_true=1)
-            self._put(_RETURN, _PASS)
+        """The whole program; what no rule answered passes when it is on the list, and is unknown without a name."""
+        unnamed = set(range(LAST_KNOWN)).difference(self._numbers.values())
+        for numbers, result in (
+            ({self._numbers[name] for name in ALLOWED if name in self._numbers}, _PASS),
+            (unnamed, _UNKNOWN),
+        ):
+            for first, last in _ranges(numbers):
+                self._put(_IF_NOT_LESS, first, skip_false=2)
+                self._put(_IF_MORE, last, skip_true=1)
+                self._put(_RETURN, result)
         self._put(_RETURN, _REFUSE)
         return b"".join(self._code)
 
