@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.sandbox.contract import IsolationLevel, Status
+from adk_skills_agent.sandbox.contract import InputFile, IsolationLevel, Status
 
 PROGRAMS = {
     "git": "git init -q r && cd r && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first && git log",
@@ -84,6 +87,37 @@ async def test_a_package_of_the_interpreter_works(box, backend, package: str) ->
         )
     result = await box.python(code, memory_bytes=2 << 30, wall_seconds=60)
     assert result.stdout == b"True\n", result.stderr
+
+
+INSTALLERS = {
+    "pip": "python -m pip --isolated install -q --no-index --target installed {wheel}",
+    "uv": "uv venv -q --offline -p $(command -v python) environment && "
+    "uv pip install -q --offline -p environment/bin/python --target installed {wheel}",
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param("pip", marks=pytest.mark.slow), "uv"])
+async def test_an_installer_works_on_a_wheel(box, backend, name: str) -> None:
+    programs = Path(sys.executable).parent
+    if not backend.is_local or not (programs / "python").exists():
+        pytest.skip("about the filter")
+    if not (importlib.util.find_spec("pip") if name == "pip" else (programs / "uv").exists()):
+        pytest.skip(f"{name} is not installed beside the interpreter")
+    wheel = "tiny-1.0-py3-none-any.whl"
+    info = {
+        "METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("tiny.py", "print(42)\n")
+        for file, text in info.items():
+            archive.writestr(f"tiny-1.0.dist-info/{file}", text)
+    line = f"{INSTALLERS[name].format(wheel=wheel)} && PYTHONPATH=installed python -c 'import tiny'"
+    files = (InputFile(wheel, content.getvalue()),)
+    result = await box.bash(line, input_files=files, memory_bytes=2 << 30, pids=256, wall_seconds=60)
+    assert result.stdout == b"42\n", result.stderr
 
 
 @pytest.mark.slow
