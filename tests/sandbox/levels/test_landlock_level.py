@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import venv
 from pathlib import Path
 
 import psutil
@@ -179,6 +180,19 @@ print(list(data), os.system("exit 3") >> 8)
 """
     assert (await run_script(skill, code)).stdout == b"[4, 4, 4, 0, 0, 0] 3\n"
     assert (await run_script(skill, "import os; print(os.getuid())", run_as=12346)).stdout == b"12346\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only a run of root can reach what is in a private folder")
+async def test_a_shell_finds_the_interpreter_in_a_folder_that_only_root_may_enter(tmp_path):
+    """bash asks with ``access()``, for which the kernel takes away the capability of a user that is not root."""
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    (tmp_path / "venv").chmod(0o700)
+    python = str(tmp_path / "venv" / "bin" / "python3")
+    request = ExecutionRequest(
+        ("bash", "-c", "command -v python3; python3 -c 'import sys; print(sys.prefix)'"), policy(python=python)
+    )
+    result = await local_sandbox().run(request)
+    assert result.stdout.decode().split() == [python, str(tmp_path / "venv")], result.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only then the run owns nothing but its workspace")

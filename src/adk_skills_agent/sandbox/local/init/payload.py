@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP = 1, 4, 8, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAP_AMBIENT = 36, 38, 22, 47
+_PR_SET_SECUREBITS, _NO_SETUID_FIXUP = 28, 4
 _SECCOMP_MODE_FILTER, _PR_CAP_AMBIENT_RAISE = 2, 2
 _CAP_DAC_READ_SEARCH, _LAST_CAPABILITY = 2, 63
 _CAPABILITY_HEADER = (0x20080522).to_bytes(4, sys.byteorder) + bytes(4)
@@ -82,6 +83,12 @@ def _give_up_root(library: _Library, uid: int, *, search: bool) -> None:
             raise
     if search:
         library.prctl(_PR_SET_KEEPCAPS, 1)
+        # Without this access() does not count the capability, and bash finds another Python than the agent's.
+        try:
+            library.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP)
+        except OSError as error:
+            if error.errno != _EPERM:  # an agent without CAP_SETPCAP
+                raise
     try:
         posix.setgroups([])
         posix.setresgid(uid, uid, uid)
