@@ -222,7 +222,7 @@ def test_run_reports_a_failing_script_with_its_exit_code(skills: Path, tmp_path:
 
 
 def test_run_refuses_below_the_isolation_asked_for_and_says_why(skills: Path, tmp_path: Path) -> None:
-    launcher = Path(__file__).parents[1] / "sandbox" / "degradations.py"
+    launcher = Path(__file__).parents[1] / "sandbox" / "levels" / "degradations.py"
     run = subprocess.run(
         [sys.executable, launcher, "gvisor", INSTALLED, "run", skills / "counter", "fail.sh"],
         capture_output=True,

@@ -21,7 +21,7 @@ from plain_user import PLAIN_USER, SOURCES, python_of_plain_user, readable_copy,
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSTALLED = Path(sys.executable).parent / "adk-skills"
 PROGRAM = preloaded.program("adk-skills")
-LAUNCHER = REPOSITORY / "tests" / "sandbox" / "degradations.py"
+LAUNCHER = REPOSITORY / "tests" / "sandbox" / "levels" / "degradations.py"
 CONCERNS = set(ALL_CONCERNS)
 
 

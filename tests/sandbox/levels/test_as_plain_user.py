@@ -41,7 +41,7 @@ def run_suite(
         readable_copy(REPOSITORY / name, home / name)
     shutil.copy(REPOSITORY / "pyproject.toml", home)
     packages = readable_packages(home)
-    launcher = home / "tests" / "sandbox" / "degradations.py"
+    launcher = home / "tests" / "sandbox" / "levels" / "degradations.py"
     before = [] if degradation is None else [python, str(launcher), degradation]
     return subprocess.run(
         [*before, python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", f"--basetemp={home}/t", *arguments],
