@@ -12,6 +12,9 @@ from dataclasses import fields
 from pathlib import Path
 
 from adk_skills_agent.sandbox.contract import Network, SandboxPolicy
+from adk_skills_agent.sandbox.local.levels.landlock import landlock_report
+from adk_skills_agent.sandbox.local.levels.namespaces import namespaces_report
+from adk_skills_agent.sandbox.local.levels.process import process_report
 from adk_skills_agent.sandbox.process.command import build_environment
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -62,3 +65,24 @@ def test_every_variable_of_a_script_is_named() -> None:
     variables = build_environment(SandboxPolicy(), {}, home="/tmp/home", tmp="/tmp", run_id="x")
     page = (DOCS / "explanation" / "isolation.md").read_text(encoding="utf-8")
     assert [name for name in (*variables, "PWD") if f"| `{name}` |" not in page] == []
+
+
+def test_a_report_says_what_an_attacker_reached_as_the_table_of_levels_does():
+    """Row 79: what a level only watches is in its report, with the factor seen."""
+    text = (DOCS / "explanation" / "isolation.md").read_text()
+    rows = dict(
+        re.findall(r"^\| (`\w+`[\w ]*) \| .*? \| (.*?) \| .*? \|$", text.partition("| sure |")[2], re.MULTILINE)
+    )
+    policy = SandboxPolicy()
+    bounded, watched = rows["`namespaces` with a control group"], rows["`namespaces` without one"]
+    of_landlock, of_process = (
+        rows[f"`{name}`"].replace("memory as above", watched) for name in ("landlock", "process")
+    )
+    reports = {
+        bounded: namespaces_report(policy, 2),
+        watched: namespaces_report(policy, "none here"),
+        of_landlock: landlock_report(policy, 7),
+        of_process: process_report(policy),
+    }
+    for row, report in reports.items():
+        assert set(re.findall(r"[\d.]+ times", row)) == set(re.findall(r"[\d.]+ times", " ".join(report.degraded))), row

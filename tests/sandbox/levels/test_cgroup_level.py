@@ -25,6 +25,7 @@ from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.cgroup import PREFIX, group_pool
 from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 from adk_skills_agent.sandbox.local.warm_pool import close_warm_pool, warm_pool
+from adk_skills_agent.sandbox.process.watchdog import UNCHARGED_MEMORY
 from level_table import missing
 
 MIB = 1 << 20
@@ -281,7 +282,8 @@ async def test_the_report_says_who_enforces_memory_and_processes():
     by = f"cgroup v{group_pool().version}"
     assert (result.isolation.enforced["memory"], result.isolation.enforced["pids"]) == (by, by)
     assert "watchdog" in result.isolation.enforced["disk"]
-    assert not any(sentence.startswith(("memory", "pids")) for sentence in result.isolation.degraded)
+    told = [sentence for sentence in result.isolation.degraded if sentence.startswith(("memory", "pids"))]
+    assert told == [UNCHARGED_MEMORY]
 
 
 async def test_a_script_sees_nothing_of_the_groups_on_the_host():

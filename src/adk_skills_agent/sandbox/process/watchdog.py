@@ -51,10 +51,16 @@ from adk_skills_agent.sandbox.streaming import ResourceSample
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 HIDDEN_MEMORY = (
-    "memory: shared memory that no process has mapped or open, and buffers of sockets, are counted only far above the "
-    "limit; a control group counts all of it."
+    "memory: before it was ended, a script had 1.6 times memory_bytes in page tables and 2.1 times in buffers of "
+    "sockets; lists of mappings, locks of files, and shared memory that no process has mapped or open may have 1.5 "
+    "times more. A control group counts most of this."
 )
-"""What a watchdog cannot do about memory; for the reports of runs without a control group."""
+"""What a watchdog cannot do about memory, with what an attacker reached; for runs without a control group."""
+UNCHARGED_MEMORY = (
+    "memory: what the kernel charges to nobody (connections that nobody accepts, datagrams, locks of files) is only "
+    "watched; a script had 1.6 times memory_bytes more."
+)
+"""The same for runs with one."""
 
 INTERVAL_SECONDS = 0.1
 LATE_SECONDS = 1.0

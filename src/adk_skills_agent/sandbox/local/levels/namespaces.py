@@ -69,7 +69,7 @@ from adk_skills_agent.sandbox.process.command import (
 )
 from adk_skills_agent.sandbox.process.supervise import EndReport, drain, is_readable, reap_late, take_status
 from adk_skills_agent.sandbox.process.tree import RunMarks, alive_below, cpu_seconds, tcp_sockets
-from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY, DiskLimit
+from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY, UNCHARGED_MEMORY, DiskLimit
 from adk_skills_agent.sandbox.secrets import FrozenMapping
 
 if TYPE_CHECKING:
@@ -575,6 +575,8 @@ def _degraded(policy: SandboxPolicy, groups: int | str) -> list[str]:
             f"there is no control group for the run ({groups}).",
             HIDDEN_MEMORY,
         ]
+    elif policy.memory_bytes is not None:
+        sentences.append(UNCHARGED_MEMORY)
     if policy.workspace_inodes is not None:
         sentences.append("disk: sizes hold at once; the number of files is checked several times a second.")
     unbounded = [name for name in ("workspace_bytes", "tmp_bytes", "shm_bytes") if getattr(policy, name) is None]

@@ -54,9 +54,10 @@ def _degraded(policy: SandboxPolicy, watched: bool) -> list[str]:
         if not watched:
             sentences.append("memory: memory_bytes holds for no process here.")
         else:
-            sentences.append(
-                "memory: memory_bytes holds at once for each process; all together are checked ten times a second."
-            )
+            sentences += [
+                "memory: memory_bytes holds at once for each process; all together are checked ten times a second.",
+                watchdog.HIDDEN_MEMORY,
+            ]
     if policy.pids is not None and not command.enforces_pids():
         sentences.append(
             f"pids: not limited for root; a run with more than {watchdog.PIDS_FACTOR} x pids processes is stopped."
@@ -70,8 +71,8 @@ def _degraded(policy: SandboxPolicy, watched: bool) -> list[str]:
         )
     if policy.workspace_bytes is not None or policy.workspace_inodes is not None:
         sentences.append(
-            "disk: file_bytes holds at once for each file; the whole workspace is checked several times a second "
-            "and at the end, other folders are not."
+            "disk: file_bytes holds at once for each file; the whole workspace is checked several times a second, "
+            "before which a script took 96 times the limit (posix_fallocate), and at the end; other folders are not."
             if watched
             else "disk: only file_bytes holds; the size of the workspace is not limited."
         )
