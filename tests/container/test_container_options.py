@@ -82,6 +82,15 @@ def test_podman_gets_what_it_knows() -> None:
     assert set(made["tmpfs"]) == {"/work", "/tmp", "/run", "/var/tmp"}  # type: ignore[call-overload]
 
 
+def test_memory_that_no_control_group_counts_is_in_the_report_but_for_gvisor() -> None:
+    def told(policy: SandboxPolicy, runtime: str | None = None) -> str:
+        return " ".join(Plan("sha256:1", ContainerOptions(runtime=runtime), policy).uncharged(DOCKER))
+
+    assert "more than 1,024 sockets" in told(SandboxPolicy())
+    assert "nothing bounds the connections" in told(SandboxPolicy(network=Network.host()))
+    assert told(SandboxPolicy(memory_bytes=None)) == told(SandboxPolicy(), "runsc") == ""
+
+
 def test_a_network_and_a_runtime_are_choices() -> None:
     made = settings(policy=SandboxPolicy(network=Network.host()), runtime="runsc", network="agents", cpus=None)
     assert made["network_mode"] == "agents"

@@ -220,6 +220,20 @@ class Plan:
             "syscalls": f"{by}: {'gVisor' if is_gvisor else 'seccomp'}, capabilities",
         }
 
+    def uncharged(self, info: EngineInfo) -> list[str]:
+        """What the container's control group does not count, for the isolation report; gVisor's memory it counts."""
+        if self.policy.memory_bytes is None or _is_gvisor(self.options, info):
+            return []
+        sockets = (
+            "with the host's network nothing bounds the connections"
+            if self.policy.network.mode == "host"
+            else f"a run ends with more than {_MOST_SOCKETS:,} sockets"
+        )
+        return [
+            "memory: the kernel charges connections that nobody accepts and locks of files to nobody; "
+            f"{sockets}, and the locks are not counted."
+        ]
+
 
 def _is_gvisor(options: ContainerOptions, info: EngineInfo) -> bool:
     return (options.runtime or info.default_runtime or "").startswith(_GVISOR)

@@ -275,6 +275,7 @@ class ContainerSandbox(Sandbox):
             degraded.append("preload: a container imports nothing before its command.")
         if policy.syscalls == "strict":
             degraded.append(STRICT_ELSEWHERE)
+        degraded += plan.uncharged(info)
         if policy.workspace_bytes is None or policy.tmp_bytes is None:
             degraded.append("Without workspace_bytes and tmp_bytes files are bounded by memory only.")
         if info.is_podman or plan.options.user is None:
