@@ -1037,7 +1037,7 @@ for _ in range(11):
     if os.fork() == 0:
         break
 held = []
-parts = [struct.pack("hhxxxxqqixxxx", fcntl.F_WRLCK, 0, 2 * place, 1, 0) for place in range(400, 0, -1)]
+parts = [struct.pack("hhxxxxqqixxxx", fcntl.F_WRLCK, 0, 2 * place, 1, 0) for place in range(800, 0, -1)]
 for number in range(230):
     held.append(os.open(f"{os.getpid()}.{number}", os.O_RDWR | os.O_CREAT))
     for part in parts:
