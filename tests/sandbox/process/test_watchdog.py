@@ -190,6 +190,38 @@ def test_row_216_memory_that_another_run_had_when_one_began_counts_as_growth(mon
     assert ended == ["second"]
 
 
+def test_row_308_what_a_run_took_before_its_first_look_counts_after_another_run_was_ended(monkeypatch):
+    """Seen: a look at a million locks took so long that the next one came after two seconds, in the next run: a third
+    run of a chain had 440 MiB with a control group of 96 MiB and the status ``ok``.
+    """
+    memory, ended = [0], []
+    place = "adk_skills_agent.sandbox.process.watchdog"
+    monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(kernel=memory[0] << 20))
+    monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: 1 << 40)
+
+    def limits(name: str) -> Limits:
+        end = lambda *_: ended.append(name)  # noqa: E731
+        marks = replace(MARKS, run_id=name)
+        return Limits(marks, 512 << 20, None, (), end, lambda: None, guarded=tuple, bounded=True)
+
+    watchdog, second = Watchdog(), limits("second")
+    first = limits("first")
+    watchdog._look([first])
+    memory[0] = 1000
+    watchdog._look([first])
+    memory[0] = 0
+    watchdog._is_late = True  # it is slow
+    run = Watched(lambda: False, lambda: None)
+    watchdog.add(run)
+    memory[0] = 1000
+    run.limits = second
+    deadline = time.monotonic() + 20
+    while "second" not in ended and time.monotonic() < deadline:
+        time.sleep(0.01)
+    watchdog.remove(run)
+    assert ended == ["first", "second"]
+
+
 def test_row_204_when_the_machine_has_lost_its_memory_the_run_the_kernel_worked_most_for_ends(monkeypatch):
     """Each round of attackers found memory that no count shows; here nothing shows it."""
     left, scarce = [8000], [False]

@@ -192,7 +192,8 @@ class Limits:
         return min(self.memory_bytes * 3 // 2, kernel_setting("net/ipv4/tcp_mem", EVERYTHING) // 2 * PAGE_BYTES)
 
     def __post_init__(self) -> None:
-        # Where the kernel bounds the memory of a run as a whole, the first look will do, and short runs pay nothing.
+        # Where the kernel bounds the memory of a run as a whole, the first look will do, and short runs pay nothing,
+        # unless that may come late (:attr:`Watched.before`).
         if self.memory_bytes is not None and not self.bounded:
             self._before = machine_memory()
         with contextlib.suppress(OSError):  # the looks will see
@@ -211,6 +212,7 @@ class Watched:
         deadline: When the loop should have ended the run at the latest, by ``time.monotonic()``; None for never.
         limits: Looked at when the run is older than :data:`INTERVAL_SECONDS`; None for nothing to look at.
         is_overdue: The watchdog has killed the run, because its deadline had passed.
+        before: The machine's memory when it was begun to watch, where the first look may come late (row 308).
     """
 
     loop_closed: Callable[[], bool]
@@ -219,6 +221,7 @@ class Watched:
     deadline: float | None = None
     limits: Limits | None = None
     is_overdue: bool = False
+    before: MachineMemory | None = None
 
 
 class Watchdog:
@@ -233,12 +236,15 @@ class Watchdog:
         self._fewest_files: int | None = None
         self._next_search = 0.0
         self._looked = time.monotonic()
+        self._is_late = False  # whether the next look may come later than usual
         self._suspects: list[Limits] = []
         self._changed = threading.Condition()  # re-entrant: a run may be collected as garbage in here
         threading.Thread(target=self._work, name="adk-skills-watchdog", daemon=True).start()
 
     def add(self, run: Watched) -> None:
         """Begin to watch."""
+        if self._is_late:
+            run.before = machine_memory()
         with self._changed:
             self._runs.add(run)
             self._changed.notify()
@@ -257,13 +263,19 @@ class Watchdog:
                     self._lowest, self._fewest_files, self._suspects = None, None, []
                 self._changed.wait_for(lambda: self._runs)
             time.sleep(max(INTERVAL_SECONDS, took * _SHARE))
+            self._is_late = True  # nobody knows how long this one takes
             began = time.thread_time()  # the processor's time: on a busy machine a look takes long and costs no more
             self._end_those_without_a_loop()
             with self._changed:
-                limits = [run.limits for run in self._runs if run.limits is not None]
+                limits = []
+                for run in self._runs:
+                    if run.limits is not None:
+                        run.limits._before = run.limits._before or run.before
+                        limits.append(run.limits)
             young = time.monotonic() - INTERVAL_SECONDS
             dear = self._look([limit for limit in limits if limit.marks.started <= young])
             took = time.thread_time() - began - dear
+            self._is_late = took * _SHARE > INTERVAL_SECONDS
 
     def _end_those_without_a_loop(self) -> None:
         """End runs whose event loop was closed without cancelling them, or is blocked beyond their deadline."""
@@ -325,11 +337,11 @@ class Watchdog:
         or there were none, the growth was somebody else's.
         """
         watched = [run for run in runs if run.memory_bytes is not None]
+        if self._suspects and not any(run in runs for run in self._suspects):
+            self._suspects = []  # what is there now counts for no run but those that began with less (row 308)
+            self._lowest = replace(self._lowest or now, kernel=now.kernel)
         self._lower(watched, now)
         lowest = self._lowest or now
-        if self._suspects and not any(run in runs for run in self._suspects):
-            self._suspects = []
-            self._lowest = lowest = replace(lowest, kernel=now.kernel)
         grown = now.kernel - lowest.kernel
         if not any(grown > run.most_in_kernel for run in watched):
             self._suspects = []
