@@ -382,7 +382,7 @@ def test_a_signal_while_git_starts_leaves_no_git(monkeypatch: pytest.MonkeyPatch
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/x.git"
         with pytest.raises(KeyboardInterrupt), checkout(url):
             pass
-    assert [git.poll() for git in started] == [-signal.SIGKILL]
+    assert [git.poll() in {-signal.SIGKILL, 128} for git in started] == [True]  # 128: its helper was ended before it
 
 
 def test_what_a_repository_says_about_its_files_is_not_obeyed(repository: Repository, tmp_path: Path):

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -220,9 +221,14 @@ def test_no_thread_and_no_socket_remains():
         with GeminiServer(GREETING) as server, server.client() as client:
             client.models.generate_content(model=MODEL, contents="hello")
             list(client.models.generate_content_stream(model=MODEL, contents="hello"))
-    assert threading.active_count() == threads
+    deadline = time.monotonic() + 10  # threads of tests before this one open and close some, too
+    while time.monotonic() < deadline:
+        if threading.active_count() <= threads and (not sockets or set(os.listdir("/proc/self/fd")) <= sockets):
+            break
+        time.sleep(0.01)
+    assert threading.active_count() <= threads
     if sockets:
-        assert set(os.listdir("/proc/self/fd")) == sockets
+        assert set(os.listdir("/proc/self/fd")) <= sockets
 
 
 def test_a_connection_that_says_nothing_does_not_keep_the_server_from_closing():
