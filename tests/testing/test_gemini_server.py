@@ -223,12 +223,12 @@ def test_no_thread_and_no_socket_remains():
             list(client.models.generate_content_stream(model=MODEL, contents="hello"))
     deadline = time.monotonic() + 10  # threads of tests before this one open and close some, too
     while time.monotonic() < deadline:
-        if threading.active_count() <= threads and (not sockets or set(os.listdir("/proc/self/fd")) <= sockets):
+        if threading.active_count() == threads and (not sockets or set(os.listdir("/proc/self/fd")) == sockets):
             break
         time.sleep(0.01)
-    assert threading.active_count() <= threads
+    assert threading.active_count() == threads
     if sockets:
-        assert set(os.listdir("/proc/self/fd")) <= sockets
+        assert set(os.listdir("/proc/self/fd")) == sockets
 
 
 def test_a_connection_that_says_nothing_does_not_keep_the_server_from_closing():

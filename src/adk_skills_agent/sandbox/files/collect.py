@@ -255,7 +255,8 @@ def make_accessible(name: str, parent: int | None = None) -> None:
 
 
 def disk_usage(path: str, max_entries: int, max_seconds: float) -> tuple[int, int]:
-    """Bytes on disk (not sparse holes) and entries of a tree of any depth, counted up to the bounds.
+    """Bytes on disk (not sparse holes, nor the empty rest of a last block) and entries of a tree of any depth, counted
+    up to the bounds.
 
     It holds one descriptor, however deep the tree is: the way back is "..", and is believed only when it leads to the
     folder the walk came from. A script that moves folders meanwhile ends this look; the next one starts again.
@@ -329,7 +330,8 @@ class _Usage:
                     if (info.st_dev, info.st_ino) in self._linked:
                         continue
                     self._linked.add((info.st_dev, info.st_ino))
-                self.bytes += info.st_blocks * 512
+                taken = info.st_blocks * 512
+                self.bytes += info.st_size if 0 < taken - info.st_size < _BLOCK_BYTES else taken
         return folders
 
 
@@ -338,6 +340,7 @@ def _identity(folder: int) -> tuple[int, int]:
     return info.st_dev, info.st_ino
 
 
+_BLOCK_BYTES = 4096
 _DEFAULT_ENTRIES = 100_000
 _MAX_SKIPPED = 100
 _MAX_LOOKED_AT_HOME, _MAX_NAMED_AT_HOME = 1000, 5

@@ -75,7 +75,6 @@ _DISK_INTERVAL_SECONDS = 0.25
 _SHARE = 10  # of the time, at most one in so many is spent looking
 _NEEDED_BYTES_A_SECOND = 16 << 10  # a gigabyte a day: what the kernel of a machine comes to need besides all runs
 _MANY_ENTRIES = 200_000
-_ROUNDED_UP = 4096  # bytes that a small file takes on the disk
 _SHARE_OF_FILES = 8  # of the files that all programs of a machine may have open, runs may have one in so many
 _LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
 _SCARCE = (
@@ -103,12 +102,9 @@ class DiskLimit:
     folder: str | None = None
 
     def excess(self, used: int, entries: int) -> str | None:
-        """What is beyond the limit, as a clause; None when nothing is.
-
-        What rounding up to blocks adds is no excess, up to as much again.
-        """
+        """What is beyond the limit, which a file system of its own rounds up to a page; a clause, or None."""
         most = self.most_bytes
-        if most is not None and used - min(entries * _ROUNDED_UP, most) > most:
+        if most is not None and used > -(-most // PAGE_BYTES) * PAGE_BYTES:
             return f"it wrote {used >> 20} MiB to disk; {most >> 20} MiB are allowed"
         if self.most_entries is not None and entries > self.most_entries:
             return f"it made more than {self.most_entries:,} files"
@@ -212,7 +208,7 @@ class Watched:
         deadline: When the loop should have ended the run at the latest, by ``time.monotonic()``; None for never.
         limits: Looked at when the run is older than :data:`INTERVAL_SECONDS`; None for nothing to look at.
         is_overdue: The watchdog has killed the run, because its deadline had passed.
-        before: The machine's memory when it was begun to watch, where the first look may come late (row 308).
+        before: The machine's memory when the run was added, where the first look may come late (row 308).
     """
 
     loop_closed: Callable[[], bool]

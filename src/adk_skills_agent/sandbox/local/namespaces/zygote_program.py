@@ -56,7 +56,7 @@ _NEW_BEFORE = 0x04000000 | 0x08000000 | 0x40000000
 # Cgroup, PID and mounts; and the new process is the agent's child (CLONE_PARENT).
 _NEW_WITH_FORK = 0x02000000 | 0x20000000 | _NEW_MOUNTS | 0x8000
 _SIOCSIFFLAGS, _UP = 0x8914, 0x1 | 0x40
-_PR_SET_SECUREBITS, _KEEP_RIGHTS = 28, 0x4  # with another user id, until the next namespace
+_PR_SET_SECUREBITS, _NO_SETUID_FIXUP = 28, 4  # capabilities stay with another user id, until the next namespace
 
 
 # ---- the first stage: a user namespace, and the interpreter where scripts find it
@@ -69,7 +69,7 @@ def begin(spec: "dict[str, Any]") -> None:
     library.prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
     if spec["maker"] is not None:
         # Watches and signals of its sandboxes count for who makes this namespace, too: that is nobody else (row 293).
-        library._functions["prctl"](_PR_SET_SECUREBITS, _KEEP_RIGHTS, 0, 0, 0)
+        library._functions["prctl"](_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)
         posix.seteuid(spec["maker"])
     library.call("unshare", _NEW_USER | _NEW_MOUNTS)
     if spec["mapped_by_host"]:
