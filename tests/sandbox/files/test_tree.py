@@ -73,12 +73,13 @@ def test_what_is_no_folder_is_an_error(top):
 
 
 def test_only_the_empty_rest_of_a_last_block_is_left_out(tmp_path):
-    """Files in full blocks have no slack beyond their limit, nor has room that was reserved behind a file's end."""
-    (tmp_path / "small").write_bytes(b"x" * 100)
-    assert disk_usage(str(tmp_path), MANY, SECONDS) == (100, 1)
-    (tmp_path / "full").write_bytes(b"x" * 8192)
-    assert disk_usage(str(tmp_path), MANY, SECONDS) == (8292, 2)
-    with open(tmp_path / "reserved", "wb") as file:
+    """Files in full blocks have no slack beyond their limit, nor has room that was reserved."""
+    top = tmp_path / "top"
+    top.mkdir()
+    (top / "small").write_bytes(b"x" * 100)
+    assert disk_usage(str(top), MANY, SECONDS) == (100, 1)
+    (top / "full").write_bytes(b"x" * 8192)
+    assert disk_usage(str(top), MANY, SECONDS) == (8292, 2)
+    with open(top / "reserved", "wb") as file:
         os.posix_fallocate(file.fileno(), 0, 1 << 20)
-        os.truncate(file.fileno(), 1 << 20)
-    assert disk_usage(str(tmp_path), MANY, SECONDS)[0] >= 8292 + (1 << 20)
+    assert disk_usage(str(top), MANY, SECONDS)[0] >= 8292 + (1 << 20)
