@@ -368,10 +368,10 @@ class RemoteCodeExecutor(BaseCodeExecutor):
         # The attribute is read here, in the caller's context: an executor may learn from it whose call this is.
         execute = within_time(self.executor, seconds)
         code_execution_input = _placed(code_execution_input)
+        began = time.monotonic()
         call = BackgroundCall(
             lambda: in_thread(lambda: execute(invocation_context, code_execution_input), seconds + _LATE_SECONDS)
         )
-        began = time.monotonic()
         try:
             found = call.result()
         except TooLate:

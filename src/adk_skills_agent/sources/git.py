@@ -504,29 +504,39 @@ def _run_git(
             output, said, given = (files.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(3))
             given.write(feed)
             given.seek(0)
-            # In a thread of its own: a signal that ends this call would lose a git that is about to start.
-            starter = files.enter_context(ThreadPoolExecutor(1))
-            starting = starter.submit(_started, folder, given, output, said, *arguments)
-            try:
-                process = starting.result()
-                watch = _Watch(process, folder, {output.fileno(): most, said.fileno(): MAX_SAID_BYTES})
+            started: list[subprocess.Popen[bytes]] = []
+            over = threading.Event()
+
+            def start() -> None:
+                started.append(_started(folder, given, output, said, *arguments))
+                if over.is_set():  # the call ended meanwhile, and may not have seen it
+                    _end(started)
+
+            with contextlib.ExitStack() as running:
+                running.callback(_end, started)
+                running.callback(over.set)
+                # In a thread of its own: a signal that ends this call would lose a git that is about to start.
+                running.enter_context(ThreadPoolExecutor(1)).submit(start).result()
+                watch = _Watch(started[0], folder, {output.fileno(): most, said.fileno(): MAX_SAID_BYTES})
                 try:
                     watch.start()
-                    process.wait()
+                    started[0].wait()
                 finally:
                     watch.ended.set()
                     watch.join()
-            finally:
-                process = starting.result()
-                _kill(process)
-                process.wait()
             said.seek(0)
             if watch.problem or os.fstat(said.fileno()).st_size > MAX_SAID_BYTES:
                 raise SourceError(f"git was ended: {watch.problem or _SAYS_TOO_MUCH}.")
             output.seek(0)
-            return process.returncode, output.read(most + 1), said.read(MAX_SAID_BYTES)
+            return started[0].returncode, output.read(most + 1), said.read(MAX_SAID_BYTES)
     except OSError as error:
         raise _no_room(error) from error
+
+
+def _end(started: list[subprocess.Popen[bytes]]) -> None:
+    for process in started:
+        _kill(process)
+        process.wait()
 
 
 _SAYS_TOO_MUCH = "the server sends messages without end, so nothing of it is taken"
