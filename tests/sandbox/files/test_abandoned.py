@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -49,6 +50,9 @@ print(json.dumps(os.listdir(sys.argv[2])))
 
 @pytest.fixture(autouse=True)
 def nothing_was_swept(monkeypatch):
+    for thread in threading.enumerate():  # an earlier test's, which may still have to tell its last folder
+        if thread.name == "adk-skills-sweeper":
+            thread.join()
     monkeypatch.setattr(removal, "_swept", set())
 
 
