@@ -1,6 +1,7 @@
 """The server on the wire: the real google-genai client, and raw sockets where a client would be too polite."""
 
 import asyncio
+import contextlib
 import http.client
 import json
 import os
@@ -216,19 +217,24 @@ def test_the_environment_points_another_process_at_the_server():
 
 
 def test_no_thread_and_no_socket_remains():
-    threads, sockets = threading.active_count(), set(os.listdir("/proc/self/fd")) if os.path.isdir("/proc") else set()
+    threads, sockets = set(threading.enumerate()), open_sockets()
     for _ in range(3):
         with GeminiServer(GREETING) as server, server.client() as client:
             client.models.generate_content(model=MODEL, contents="hello")
             list(client.models.generate_content_stream(model=MODEL, contents="hello"))
-    deadline = time.monotonic() + 10  # threads of tests before this one open and close some, too
-    while time.monotonic() < deadline:
-        if threading.active_count() == threads and (not sockets or set(os.listdir("/proc/self/fd")) == sockets):
-            break
+    deadline = time.monotonic() + 10  # what tests before this one had may end meanwhile; nothing new may stay
+    while (set(threading.enumerate()) - threads or open_sockets() - sockets) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert threading.active_count() == threads
-    if sockets:
-        assert set(os.listdir("/proc/self/fd")) == sockets
+    assert set(threading.enumerate()) - threads == set()
+    assert open_sockets() - sockets == set()
+
+
+def open_sockets() -> set[str]:
+    found = set()
+    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc") else []:
+        with contextlib.suppress(OSError):  # another thread has closed it
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
+    return {target for target in found if target.startswith("socket:")}
 
 
 def test_a_connection_that_says_nothing_does_not_keep_the_server_from_closing():
