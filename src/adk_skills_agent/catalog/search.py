@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Protocol
 
-from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.errors import SkillsError, spelled_alike
 from adk_skills_agent.format.models import Diagnostic, Severity, SkillMetadata, nfkc
 
 _MANY_NEAR = 30  # near spellings looked at when those of hidden skills are among them
@@ -333,7 +333,7 @@ class Fts5Words:
             "SELECT term FROM vocabulary WHERE term >= ? AND term < ? AND length(term) BETWEEN ? AND ?",
             (word[0], chr(ord(word[0]) + 1), len(word) - 3, len(word) + 2),
         )
-        return _nearest(word, [stem for (stem,) in stems], limit)
+        return spelled_alike(word, (stem for (stem,) in stems), limit, _NEAR)
 
     def scores(self, terms: Sequence[Term]) -> Iterable[tuple[int, float]]:
         """BM25 of the rows that have any of the terms."""
@@ -359,7 +359,7 @@ class PlainWords:
 
     def spellings(self, word: str, limit: int = MAX_NEAR) -> list[str]:
         """Words of the same first letter that are spelled nearly like this one."""
-        return _nearest(word, [known for known in self._rows_of if known[0] == word[0]], limit)
+        return spelled_alike(word, (known for known in self._rows_of if known[0] == word[0]), limit, _NEAR)
 
     def scores(self, terms: Sequence[Term]) -> Iterable[tuple[int, float]]:
         """Weighted frequency, saturating, times rarity, of the rows that have any of the terms."""
@@ -416,12 +416,6 @@ def ranked(index: RankedWords, asked: Sequence[Sequence[Term]]) -> list[tuple[in
 def _match(terms: Sequence[Term]) -> str:
     # Words are letters and digits only (words.asked_words), so that nothing has to be escaped inside the quotes.
     return " OR ".join(f'"{" ".join(term.words)}"{"*" if term.prefix else ""}' for term in terms)
-
-
-def _nearest(word: str, known: Sequence[str], limit: int) -> list[str]:
-    from difflib import get_close_matches
-
-    return get_close_matches(word, known, n=limit, cutoff=_NEAR)
 
 
 # Text into searchable words: the same for what is indexed and for what is asked.

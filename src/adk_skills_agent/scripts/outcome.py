@@ -306,9 +306,8 @@ _NODE_ERROR = re.compile(r"(?:Uncaught )?(?:[A-Z]\w*)?(?:Error|Exception)\b")
 
 _START = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
-_GROUP = re.compile(
-    r"^ {2}\+ Exception Group Traceback .*?^ {2}\| (?P<text>\w*ExceptionGroup: [^\n]*)", re.MULTILINE | re.DOTALL
-)
+_GROUP = re.compile(r"^ {2}\+ Exception Group Traceback ", re.MULTILINE)
+_GROUP_TEXT = re.compile(r"^ {2}\| (?P<text>\w*ExceptionGroup: [^\n]*)", re.MULTILINE)
 
 # The library of an interpreter, wherever it is installed; never a folder of the skill itself.
 # No character that may stand before a path may stand in it, so that a long text is read once.
@@ -335,8 +334,9 @@ def condense_tracebacks(stderr: str, *, skill_prefix: str = "/skill/") -> tuple[
     Returns the shortened text and the last exception in it, or None when there was none.
     """
     group = _GROUP.search(stderr)
-    if group is not None:
-        return stderr, ScriptException(group["text"])  # the tree of a group says what a line could not
+    text = _GROUP_TEXT.search(stderr, group.end()) if group else None  # each search reads it once (row 313)
+    if text is not None:
+        return stderr, ScriptException(text["text"])  # the tree of a group says what a line could not
     if _START not in stderr and "SyntaxError" not in stderr and "IndentationError" not in stderr:
         return stderr, None
     lines = stderr.split("\n")

@@ -93,7 +93,7 @@ HEAD_BYTES = 8_192
 """Of each script; the docstring and the argparse calls of nearly all real ones begin here."""
 USAGE_CHARS = 140
 
-_DOCSTRING = re.compile(r"\A(?:\ufeff|#[^\n]*\n|[ \t]*\n)*[rRuU]?(?:\"\"\"|''')\s*([^\n]*?)\s*(?:\"\"\"|'''|\n|\Z)")
+_DOCSTRING = re.compile(r"\A(?:\ufeff|#[^\n]*\n|[ \t]*\n)*[rRuU]?(?:\"\"\"|''')\s*+([^\n]*?)(?:\"\"\"|'''|\n|\Z)")
 _COMMENT = re.compile(r"^(?:#(?!!)|//|--|;)+[ \t]*(.*)$", re.MULTILINE)
 _USAGE = re.compile(r"^\W{0,4}usage\s*:\s*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 _ARGUMENT = re.compile(r"""\.add_argument\(\s*(?:["']-\w["']\s*,\s*)?["']([-\w]+)["']""")

@@ -140,7 +140,7 @@ Winner {key}: 1 or 2 or tie
 _SCORES = re.compile(
     r"^[^a-z0-9\n]*scores?[^a-z0-9\n]+{key}-(?P<output>[12])\b(?P<rest>.*)$", re.IGNORECASE | re.MULTILINE
 )
-_SCORE = re.compile(r"(?P<name>[a-z]+)[^a-z0-9]+(?P<value>\d+)\b", re.IGNORECASE)
+_SCORE = re.compile(r"(?<![a-z])(?P<name>[a-z]++)[^a-z0-9]++(?P<value>\d+)\b", re.IGNORECASE)
 _REASONS = re.compile(
     r"^[^a-z0-9\n]*reasons?[^a-z0-9\n]+{key}\b[\W_]*(?P<text>.*)", re.IGNORECASE | re.MULTILINE | re.DOTALL
 )

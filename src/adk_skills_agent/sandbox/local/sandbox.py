@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 import time
 import weakref
 from typing import TYPE_CHECKING
@@ -183,6 +184,7 @@ async def _supervise(
     enforcement = choice.level.report(policy)
     limits = _limits(loop, run, request, enforcement, supervision) if works_here() else None
     watched.limits = limits
+    watched.thread, watched.descriptors = threading.get_native_id(), (child.stdout, child.stderr)
     problem: OSError | asyncio.CancelledError | None = None
     ended = child.started
     try:
@@ -262,8 +264,8 @@ def _start(run: LocalRun, policy: SandboxPolicy, watched: Watched) -> None:
         return True
 
     # In this thread: the loop may be blocked already.
+    watched.kill = kill
     if policy.wall_seconds is not None:
-        watched.kill = kill
         watched.deadline = run.child.started + policy.wall_seconds + policy.term_grace_seconds
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from adk_skills_agent.sandbox.process.system_calls import (
     ALLOWED,
     COMMANDS,
+    INTERFACE_REQUESTS,
     LAST_KNOWN,
     NUMBERS,
     PROCESS_OPTIONS,
@@ -81,14 +82,13 @@ _BY_REFERENCE = "splice tee vmsplice sendfile"
 # What ordinary scripts do without; every call left out is kernel code that nobody reaches.
 _SELDOM = (
     "mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr inotify_init inotify_init1 seccomp mlock "
-    "mlock2 mlockall pkey_alloc pkey_free pkey_mprotect sched_setattr sched_setparam sched_setscheduler ioprio_set "
-    "pidfd_open "
-    "pidfd_send_signal sync syncfs mknod mknodat "
+    "mlock2 mlockall pkey_alloc pkey_free pkey_mprotect pidfd_open pidfd_send_signal sync syncfs mknod mknodat "
     "splice tee map_shadow_stack mseal execveat"
 )
 
-# The process itself is 0; another process may be the agent's, or process 1 of the sandbox, which has the same user id.
-_OTHERS = ("sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+# Who holds a lock of the kernel and gets no processor time keeps everybody waiting who needs it (row 310). Programs ask
+# to be nice, and go on as they are.
+_PRIORITIES = "sched_setattr sched_setparam sched_setscheduler setpriority ioprio_set"
 
 # Stream and sequenced packets: such a pair stays what it is. With datagrams, and "raw" is another word for them, each
 # end can be connected anew and send to any socket there is a path or an abstract name of.
@@ -105,9 +105,12 @@ _PROTOCOLS: Mapping[int, Mapping[int, tuple[int, ...]]] = {
     AF_NETLINK: {_DATAGRAM: (0, 9), _RAW: (0, 9)},
 }
 # Each membership in a group of IP is looked for in a list of all when it ends, with a lock of the machine: a run with
-# 200,000 of them in its empty network was there for ten seconds after it was killed (row 219). So there no device is in
-# groups. By level:
-_GROUPS: tuple[tuple[int, tuple[int, ...]], ...] = ((0, (35, 39, 42, 46)), (41, (20, 42, 46)))
+# 200,000 of them in its empty network was there for ten seconds after it was killed (row 219). Who joins or leaves one
+# has the lock of all networks while its argument is read (row 310). So no device is in groups. By level:
+_GROUPS: tuple[tuple[int, tuple[int, ...]], ...] = (
+    (0, (35, 36, 39, 40, 42, 45, 46, 47)),
+    (41, (20, 21, 42, 45, 46, 47)),
+)
 _NO_DEVICE = _ANSWER | errno.ENODEV
 
 # Filters of a run's own are programs, too: they take the same memory, and the kernel removes freed ones by a queue on
@@ -184,14 +187,15 @@ def program(
     build.if_bits("clone", 0, _NEW_NAMESPACES)
     build.if_argument("clone", 0, (_CLONE_THREAD,), mask=_CLONE_THREAD | _CLONE_FILES)
     build.if_bits("close_range", 2, _CLOSE_RANGE_UNSHARE, _INVALID)
-    build.unless_argument("ioctl", 1, REQUESTS.values(), result=_NO_REQUEST)
+    requests = [*REQUESTS.values(), *(INTERFACE_REQUESTS.values() if alone or families else ())]
+    build.unless_argument("ioctl", 1, requests, result=_NO_REQUEST)
     build.unless_argument("fcntl", 1, COMMANDS.values(), result=_INVALID)
     build.unless_argument("prctl", 0, PROCESS_OPTIONS.values(), result=_INVALID)
     build.sockets(families)
+    for level, options in _GROUPS:
+        build.if_both("setsockopt", (1, level), (2, options), _NO_DEVICE)
     for name in ("setsockopt", "getsockopt"):
         build.unless_both(name, 1, 2, SOCKET_OPTIONS, _NO_OPTION)
-    for level, options in _GROUPS if alone and sockets is None else ():
-        build.if_both("setsockopt", (1, level), (2, options), _NO_DEVICE)
     build.if_argument("seccomp", 0, (_SET_FILTER,), _WITHOUT_FILTERS)
     build.if_both("prctl", (0, _PR_SET_SECCOMP), (1, (_MODE_FILTER,)), _WITHOUT_FILTERS)
     build.if_more("madvise", 2, _LAST_ADVICE, _INVALID)
@@ -200,18 +204,19 @@ def program(
     build.if_bits("mmap", 3, _MAP_HUGETLB, _POOL_IS_EMPTY)
     build.if_bits("memfd_create", 1, _MFD_HUGETLB, _POOL_IS_EMPTY)
     build.unless_argument("socketpair", 0, (AF_UNIX,) if allow_unix_socketpair else ())
+    if not families:  # pairs have no use for these, and could take the names of sockets of the whole machine (row 312)
+        build.answer(["bind", "listen"], _REFUSE)
     if AF_UNIX not in families:
         build.unless_argument("socketpair", 1, _LASTING_PAIRS, mask=_SOCKET_KIND)
     build.unless_argument("prlimit64", 0, (0,))
     build.if_argument("setrlimit", 0, (_RLIMIT_CORE,), _PRETEND)
     build.if_given("prlimit64", (1, _RLIMIT_CORE), 2, _PRETEND)
     build.answer(_BY_REFERENCE.split(), _INVALID)
-    for name in _OTHERS:
-        _spare_others(build, name, 0, alone=alone)
-    for name in ("setpriority", "ioprio_set"):
-        _spare_others(build, name, 1, alone=alone)
-        # 2 and 3 are "all processes of the user" here and there; ioprio counts from 1.
-        build.if_argument(name, 0, (2,) if name == "setpriority" else (3,))
+    # The process itself is 0; another one may be the agent's, or process 1 of the sandbox, which has the same user id.
+    if alone:  # its other processes, and the threads that libraries pin to a processor, are its own
+        build.if_argument("sched_setaffinity", 0, (1,))
+    else:
+        build.unless_argument("sched_setaffinity", 0, (0,))
     if not alone:
         build.answer(_SHARED_WITH_HOST.split(), _REFUSE)
         build.answer(_ATTRIBUTES.split(), _UNSUPPORTED)
@@ -222,6 +227,7 @@ def program(
         build.answer(_SELDOM.split(), _REFUSE)
     if alone and not watches:
         build.answer(_WATCHES.split(), _REFUSE)
+    build.answer(_PRIORITIES.split(), _PRETEND)
     if pretend:
         build.answer(_METADATA.split(), _PRETEND)
     else:
@@ -231,13 +237,6 @@ def program(
     if guarded is not None:
         _guard_signals(build, guarded)
     return build.finish()
-
-
-def _spare_others(build: _Program, name: str, position: int, *, alone: bool) -> None:
-    if alone:  # its other processes, and the threads that libraries pin to a processor, are its own
-        build.if_argument(name, position, (1,))
-    else:
-        build.unless_argument(name, position, (0,))
 
 
 def _guard_signals(build: _Program, guarded: Iterable[int]) -> None:

@@ -1,8 +1,9 @@
-"""One thread per agent looks at all its runs ten times a second, and ends those that must not go on.
+"""A thread of the agent looks at all its runs ten times a second, and ends those that must not go on.
 
 That is a run whose loop is blocked beyond its deadline, or was closed without cancelling it, and one beyond a limit
 that no rlimit covers at its level: memory and number of processes of the whole run, and its disk space. Limits need
-``/proc``. The thread never uses more than a tenth of a processor.
+``/proc``. The thread never uses more than a tenth of a processor. A second one ends what keeps this one, or an event
+loop, waiting for a lock.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import contextlib
 import functools
 import logging
 import os
+import platform
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -21,6 +24,7 @@ from adk_skills_agent.sandbox import threads as workers
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.files.collect import disk_usage
 from adk_skills_agent.sandbox.process.command import RUN_ID_VARIABLE
+from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.process.tree import (
     EVERYTHING,
     LOOK_SECONDS,
@@ -42,6 +46,7 @@ from adk_skills_agent.sandbox.process.tree import (
     most_in_kernel,
     page_tables,
     private_memory,
+    process_info,
     reserved_memory,
     shared_memory,
     swapped_out,
@@ -81,6 +86,9 @@ _SCARCE = (
     "Stopped: the memory of the machine, or of what the agent itself may use, ran out while the run went on. Nothing "
     "says whose it is; of the runs since then this one is the most likely."
 )
+_MOST_WAITED_SECONDS = 0.5  # how long a run may keep a thread of the agent waiting, all its waits together
+_FORGIVEN = 0.05  # the share of the time that does not count: on a busy machine each lock is waited for now and then
+_STALLED = Status.ERROR, "Stopped: it kept the agent waiting for a lock of the kernel that it held."
 _UNWATCHED = (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
 
 _logger = logging.getLogger("adk_skills_agent.sandbox")
@@ -203,12 +211,14 @@ class Watched:
     Attributes:
         loop_closed: Whether the event loop that looks after the run is closed.
         abandon: Ends the run and cleans up without a loop; called at most once, in a worker thread.
-        kill: Ends the run although its loop does not, and tells whether it was still going on; called at most once,
-            must not block. Set before ``deadline``.
+        kill: Ends the run although its loop does not, and tells whether it was still going on; must not block. Set
+            before ``deadline``.
         deadline: When the loop should have ended the run at the latest, by ``time.monotonic()``; None for never.
         limits: Looked at when the run is older than :data:`INTERVAL_SECONDS`; None for nothing to look at.
         is_overdue: The watchdog has killed the run, because its deadline had passed.
         before: The machine's memory when the run was added, where the first look may come late (row 308).
+        thread: The kernel's id of the thread that reads its output; 0 for none.
+        descriptors: What that one reads.
     """
 
     loop_closed: Callable[[], bool]
@@ -218,10 +228,13 @@ class Watched:
     limits: Limits | None = None
     is_overdue: bool = False
     before: MachineMemory | None = None
+    thread: int = 0
+    descriptors: tuple[int, ...] = ()
+    _stalled: float = 0.0
 
 
 class Watchdog:
-    """The thread; it sleeps while there are no runs."""
+    """The two threads; they sleep while there are no runs."""
 
     def __init__(self) -> None:
         self._runs: set[Watched] = set()
@@ -235,7 +248,9 @@ class Watchdog:
         self._is_late = False  # whether the next look may come later than usual
         self._suspects: list[Limits] = []
         self._changed = threading.Condition()  # re-entrant: a run may be collected as garbage in here
+        self._thread = 0
         threading.Thread(target=self._work, name="adk-skills-watchdog", daemon=True).start()
+        threading.Thread(target=self._end_stalls, name="adk-skills-stalls", daemon=True).start()
 
     def add(self, run: Watched) -> None:
         """Begin to watch."""
@@ -243,15 +258,68 @@ class Watchdog:
             run.before = machine_memory()
         with self._changed:
             self._runs.add(run)
-            self._changed.notify()
+            self._changed.notify_all()
 
     def remove(self, run: Watched) -> None:
         """Stop watching. Neither ``kill`` nor ``abandon`` is called any more."""
         with self._changed:
             self._runs.discard(run)
 
+    def _end_stalls(self) -> None:
+        """End runs that keep a loop that reads their output, or the watchdog itself, waiting in the kernel."""
+        looked = time.monotonic()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._runs)
+            time.sleep(INTERVAL_SECONDS)
+            passed = min(time.monotonic() - looked, 2 * INTERVAL_SECONDS)
+            looked = time.monotonic()
+            with self._changed:
+                runs = tuple(self._runs)
+            for run in runs:
+                run._stalled = max(run._stalled - _FORGIVEN * passed, 0.0)
+            for thread in {self._thread, *(run.thread for run in runs)} - {0}:
+                wait = _wait_of(thread)
+                found = None if wait is None else self._run_behind(wait, thread, runs)
+                if found is not None:
+                    run, share = found
+                    run._stalled += passed * share
+                    if run._stalled > _MOST_WAITED_SECONDS:
+                        self._end_stalled(run)
+
+    def _run_behind(self, wait: _Wait, thread: int, runs: Collection[Watched]) -> tuple[Watched, float] | None:
+        """The run whose pipe, process or folder it is, and how much of the wait counts."""
+        of_run: dict[str, Watched] = {}
+        of_command: dict[int, Watched] = {}
+        for run in runs:
+            if run.thread == thread and wait.descriptor in run.descriptors:
+                return run, 1.0
+            if run.limits is not None:
+                marks = run.limits.marks
+                of_run[marks.run_id], of_command[marks.pid] = run, run
+                folders = (marks.root, *(limit.folder for limit in run.limits.disk))
+                if thread == self._thread and any(folder and wait.path.startswith(folder) for folder in folders):
+                    return run, _FOLDER_SHARE
+        process = _PROCESS.match(wait.path)
+        for info in _ancestors(int(process[1])) if process is not None else ():
+            run_id = self._owners.get((info.pid, info.start), "")
+            if found := of_command.get(info.session) or of_command.get(info.pid) or of_run.get(run_id):
+                return found, 1.0
+        return None
+
+    def _end_stalled(self, run: Watched) -> None:
+        run._stalled = 0.0  # killed, it takes a moment; if that does not help, once more
+        _logger.warning("A run kept a thread of the agent waiting in the kernel, and was ended.")
+        with self._changed:
+            if run in self._runs:
+                _kill(run)
+        if run.limits is not None and not run.limits._over:
+            run.limits._over = True
+            run.limits.breach(*_STALLED)
+
     def _work(self) -> None:
         took = 0.0
+        self._thread = threading.get_native_id()
         while True:
             with self._changed:
                 if not self._runs:
@@ -647,6 +715,65 @@ def _mark_of(pid: int) -> str:
         if variable.startswith(needle):
             return variable[len(needle) :].decode("ascii", "replace")
     return ""
+
+
+# Which run keeps a thread of the agent waiting in the kernel for a lock that it holds. Whoever reads a pipe or lists a
+# folder takes its lock, and whoever reads /proc/PID/smaps_rollup that of the process's memory. A script decides how
+# long it holds these: while it writes from a page that is not there, while another thread of it changes the protection
+# of gigabytes, while its other processes take all processors (rows 309 and 311). Such a wait heeds no signal; it ends
+# when the run is killed. What is looked at here takes none of these locks.
+
+_BY_DESCRIPTOR = "read pread64 readv getdents64 fstat"
+_BY_FOLDER_AND_PATH = "openat openat2 readlinkat newfstatat statx"
+_PROCESS = re.compile(rf"{PROC}/(\d+)/")
+_PATH_BYTES = 4096
+_MOST_PARENTS = 100
+_FOLDER_SHARE = 0.25  # of a wait for a folder counts: a slow disk makes wait, too
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """What a thread waits for: a descriptor of the agent, or None, and the path of what it reads or opens."""
+
+    descriptor: int | None
+    path: str
+
+
+def _wait_of(thread: int) -> _Wait | None:
+    """What a thread of this process, by its id in the kernel, waits for and cannot be woken from; None for nothing."""
+    try:
+        with open(f"{PROC}/self/task/{thread}/stat", "rb") as stream:
+            if not stream.read().rpartition(b") ")[2].startswith(b"D"):
+                return None
+        with open(f"{PROC}/self/task/{thread}/syscall", "rb") as stream:
+            told = stream.read().split()
+        number, first, second = int(told[0]), int(told[1], 16), int(told[2], 16)
+        if number in _numbers(_BY_DESCRIPTOR):
+            return _Wait(first, os.readlink(f"{PROC}/self/fd/{first}"))  # noqa: PTH115
+        if number in _numbers(_BY_FOLDER_AND_PATH):
+            with open(f"{PROC}/self/mem", "rb", buffering=0) as memory:
+                memory.seek(second)
+                path = os.fsdecode(memory.read(_PATH_BYTES).partition(b"\0")[0])
+            return _Wait(None, path if path.startswith("/") else os.readlink(f"{PROC}/self/fd/{first}"))  # noqa: PTH115
+    except (OSError, ValueError, IndexError, OverflowError):  # it goes on, or the system does not say
+        pass
+    return None
+
+
+@functools.lru_cache
+def _numbers(names: str) -> frozenset[int]:
+    known = NUMBERS.get(platform.machine(), {})
+    return frozenset(known[name] for name in names.split() if name in known)
+
+
+def _ancestors(pid: int) -> Iterator[ProcessInfo]:
+    """A process and those it descends from, the nearest first."""
+    for _ in range(_MOST_PARENTS):
+        info = process_info(pid)
+        if info is None or info.pid <= 1:
+            return
+        yield info
+        pid = info.parent
 
 
 watchdog = OnePerProcess(Watchdog)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import re
 from collections.abc import Iterator
@@ -84,9 +85,7 @@ def _fenced(text: str) -> Iterator[Program]:
 _INLINE = re.compile(
     r"""\b(python[\d.]*|node|perl|ruby|php|pwsh|powershell)\s+-(?:[cer]|Command|command)\s+(["'])((?:(?!\2)[^\n]){8,4000})\2"""
 )
-_HEREDOC = re.compile(
-    r"\bpython[\d.]*\b[^\n]{0,200}<<-?\s*[\"']?(\w+)[\"']?[^\n]*\n(.*?)^\s*\1\s*$", re.MULTILINE | re.DOTALL
-)
+_HEREDOC = re.compile(r"\bpython[\d.]*\b[^\n]{0,200}<<-?\s*[\"']?(\w+)[\"']?[^\n]*\n")
 
 
 def _with_heredocs(family: str, text: str) -> Iterator[Program]:
@@ -96,8 +95,29 @@ def _with_heredocs(family: str, text: str) -> Iterator[Program]:
         for inline in _INLINE.finditer(text):
             language = PYTHON if inline[1].startswith("python") else BRACES
             yield Program(language, inline[3], text.count("\n", 0, inline.start(3)) + 1)
-        for block in _HEREDOC.finditer(text):
-            yield Program(PYTHON, block[2], text.count("\n", 0, block.start(2)) + 1)
+        yield from _heredocs(text)
+
+
+def _heredocs(text: str) -> Iterator[Program]:
+    """Each line is looked at once: a file may have many that begin and never end (row 313)."""
+    begun = _HEREDOC.search(text)
+    if begun is None:
+        return
+    lines = text.split("\n")
+    ends: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        ends.setdefault(line.strip(), []).append(number)
+    at = first = 0  # where a program begins, and in which line
+    while begun is not None:
+        first += text.count("\n", at, begun.end())
+        at = begun.end()
+        known = ends.get(begun[1], [])
+        end = bisect.bisect_left(known, first)
+        if end < len(known):
+            body = "".join(f"{line}\n" for line in lines[first : known[end]])
+            yield Program(PYTHON, body, first + 1)
+            at, first = at + len(body), known[end]
+        begun = _HEREDOC.search(text, at)
 
 
 _PART = re.compile(r'"cell_type"\s*:\s*"(\w+)"|"source"\s*:\s*(?=[\["])')

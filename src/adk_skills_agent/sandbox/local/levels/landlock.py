@@ -367,7 +367,7 @@ def _degraded(policy: SandboxPolicy) -> list[str]:
         )
     if policy.memory_bytes is not None:
         sentences += [
-            "memory: memory_bytes holds at once for each process; all together are checked ten times a second.",
+            "memory: memory_bytes holds at once for what a process can write; the sum is checked ten times a second.",
             HIDDEN_MEMORY,
         ]
     if policy.pids is not None:

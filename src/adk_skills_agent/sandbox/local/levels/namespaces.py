@@ -571,8 +571,8 @@ def _degraded(policy: SandboxPolicy, groups: int | str) -> list[str]:
         sentences.append("network: the script has the host's network, by choice; unix sockets are refused.")
     if policy.memory_bytes is not None and isinstance(groups, str):
         sentences += [
-            "memory: memory_bytes holds at once for each process; all together are checked ten times a second, because "
-            f"there is no control group for the run ({groups}).",
+            "memory: memory_bytes holds at once for what a process can write; the sum is checked ten times a second, "
+            f"because there is no control group for the run ({groups}).",
             HIDDEN_MEMORY,
         ]
     elif policy.memory_bytes is not None:

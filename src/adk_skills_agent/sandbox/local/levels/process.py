@@ -55,7 +55,8 @@ def _degraded(policy: SandboxPolicy, watched: bool) -> list[str]:
             sentences.append("memory: memory_bytes holds for no process here.")
         else:
             sentences += [
-                "memory: memory_bytes holds at once for each process; all together are checked ten times a second.",
+                "memory: memory_bytes holds at once for what a process can write; the sum is checked ten times a "
+                "second.",
                 watchdog.HIDDEN_MEMORY,
             ]
     if policy.pids is not None and not command.enforces_pids():
