@@ -127,3 +127,10 @@ def test_folders_are_ignored_exactly_where_git_check_ignore_says_so_c6(tmp_path:
         theirs = set(git(top, "check-ignore", "--stdin", given="".join(f"{one}\n" for one in folders)).splitlines())
         ours = {one for one in folders if GitIgnore(str(top)).excludes_root(f"{top}/{one}")}
         assert ours == theirs, [(top / place / ".gitignore").read_text() for place in (".", "a")]
+
+
+def test_row_313_rules_of_blanks_and_brackets_are_read_in_linear_time() -> None:
+    assert _rule("a" + " " * 250_000 + "b") is not None
+    assert _rule("[" * 250_000) is not None
+    assert _rule("build   ") == _rule("build")
+    assert _rule("build\\   ") == _rule("build\\ ") != _rule("build")

@@ -4,12 +4,13 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from adk_skills_agent.catalog import Skill
 from adk_skills_agent.catalog.files import MAX_FILE_BYTES, locate, read_inside
-from adk_skills_agent.errors import CatalogError, ErrorCode, InvalidResourcePath, ResourceNotFound
+from adk_skills_agent.errors import CatalogError, ErrorCode, InvalidResourcePath, ResourceNotFound, nearest
 from adk_skills_agent.format import parse_head
 
 MakeSkill = Callable[..., Path]
@@ -222,3 +223,12 @@ def test_text_is_utf8_with_or_without_a_mark_or_utf16(skill: Skill, folder: Path
     assert skill.read_text("wide.md") == "wide é"
     assert skill.read_text("latin.md") == "caf\ufffd"
     assert skill.read_text("empty.md") == ""
+
+
+def test_row_315_names_that_strangers_chose_are_compared_in_a_time_that_grows_with_their_number() -> None:
+    """Seen: eight wrong names at a skill with 5,000 files, and no tool of any user answered for minutes."""
+    random = Random(1)
+    names = ["".join(random.choices("ab", k=199)) for _ in range(5_000)]
+    for _ in range(10):
+        assert len(nearest("".join(random.choices("ab", k=199)), names)) == 3
+    assert nearest("scripts/cvs.py", ["docs/csv.md", "scripts/csv.py", *names])[0] == "scripts/csv.py"

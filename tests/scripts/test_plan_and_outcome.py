@@ -35,7 +35,7 @@ from adk_skills_agent.scripts import (
     script_outcome,
     workspace_key,
 )
-from adk_skills_agent.scripts.outcome import NO_NETWORK, NO_SEMAPHORES, cut, no_network_sentence
+from adk_skills_agent.scripts.outcome import NO_NETWORK, NO_SEMAPHORES, condense_tracebacks, cut, no_network_sentence
 
 PROCESS = SandboxPolicy(min_isolation="process")
 
@@ -526,3 +526,11 @@ def test_a_script_imports_what_lies_in_a_folder_above_it(skill_with: Callable[..
 def test_the_folders_above_a_script_are_not_searched_without_need(skill_with: Callable[..., Skill]) -> None:
     skill = skill_with({"scripts/run.py": "import parts, json\n", "scripts/parts.py": "", "json/x.py": "", "x.py": ""})
     assert plan_script(skill, "scripts/run.py").request.argv[-1] == "/skill/scripts/run.py"
+
+
+def test_row_313_lines_that_begin_a_traceback_of_a_group_do_not_take_the_square_of_their_number() -> None:
+    """Seen: 256 KB of them stopped the event loop, and with it every user's, for 16 s."""
+    said = "  + Exception Group Traceback \n" * 300_000
+    assert condense_tracebacks(said) == (said, None)
+    text = "  | ExceptionGroup: two (2 sub-exceptions)\n"
+    assert str(condense_tracebacks(said + text)[1]) == "ExceptionGroup: two (2 sub-exceptions)"

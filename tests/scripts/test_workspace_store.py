@@ -33,6 +33,7 @@ from adk_skills_agent.scripts.workspace_store import (
     workspace_store_of,
 )
 from adk_skills_agent.scripts.workspaces import SessionWorkspaces, WorkspaceClaim
+from adk_skills_agent.settings import parsed_json
 from adk_skills_agent.storage import MOST_BYTES, ObjectStore, open_objects
 
 KEY = "app:a:user:u:session:s"
@@ -860,3 +861,11 @@ def test_settings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="workspace_store must be a folder"):
         workspace_store_of(3)
     assert "secret" not in WorkspaceStore("memory://me:secret@host/x?sig=secret").objects.shown
+
+
+def test_row_314_a_text_that_is_never_closed_is_counted_in_linear_time() -> None:
+    """Seen: an object of 2,352 bytes, unpacked, held Python's lock for hours in every server that read it."""
+    with pytest.raises(ValueError, match="Unterminated string"):
+        parsed_json(b'"' + b'\\"' * 2_000_000, 1000)
+    with pytest.raises(ValueError, match="more than 1,000 values"):
+        parsed_json(b"[" + b'"a,[{\\"",' * 1000 + b"1]", 1000)

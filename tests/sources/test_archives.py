@@ -183,3 +183,23 @@ def test_row_141_a_zip_of_a_million_members_is_refused_before_there_is_an_object
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 8 << 20
+
+
+def header(name: str, size: int, kind: bytes) -> bytes:
+    """Of a member, with any size, also one below zero."""
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    raw = bytearray(info.tobuf(tarfile.USTAR_FORMAT))
+    raw[124:136] = b"%011o\0" % size if size >= 0 else b"\xff" + (256**11 + size).to_bytes(11, "big")
+    raw[148:156] = b" " * 8
+    raw[148:156] = b"%06o\0 " % sum(raw)
+    return bytes(raw)
+
+
+@pytest.mark.parametrize(
+    ("size", "kind"), [(500_000, tarfile.XHDTYPE), (500_000, tarfile.XGLTYPE), (4 << 20, tarfile.XHDTYPE), (-512, b"0")]
+)
+def test_row_318_a_header_that_takes_hours_to_read_is_refused(size: int, kind: bytes):
+    """Seen: 4 KB, packed, held Python's lock for hours, and no deadline of a source helped."""
+    with pytest.raises(SourceError, match="a header in it"):
+        read_archive(header("x", size, kind) + b"1" * (max(size, 0) // 512 * 512 + 512) + bytes(1024), "it")

@@ -18,6 +18,7 @@ from repositories import Run, skill_text
 
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.sources.scan import rules
+from adk_skills_agent.sources.scan.programs import programs_in
 from adk_skills_agent.sources.scan.rules import MAX_FINDINGS, Finding, Weight, scan_tree
 from adk_skills_agent.sources.tree import SkillTree, TreeFile, read_tree, tree_of
 
@@ -422,3 +423,12 @@ def test_a_finding_that_stops_needs_a_word_of_its_own(run: Run, tmp_path: Path):
     assert "\x1b" not in done.stdout + done.stderr
     assert not (tmp_path / "project/.agents").exists()
     assert run("add", folder, "--yes", "--accept-findings").returncode == 0
+
+
+def test_row_313_programs_that_begin_in_a_shell_script_and_never_end_do_not_take_long():
+    began = "".join(f"python3 - <<'END{number}'\n" for number in range(100_000))
+    assert programs_in("a.sh", began, is_text=False)[1:] == []
+    ended = began + "import os\nos.getcwd()\nEND99999\n"
+    assert [(one.text, one.lines) for one in programs_in("a.sh", ended, is_text=False)[1:]] == [
+        ("import os\nos.getcwd()\n", 100_001)
+    ]

@@ -14,6 +14,7 @@ the owner.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import re
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import HostRefused, Origin
 from adk_skills_agent.adk.permissions import HOST, Approvals, Decision, Verdict, folded, host_of_rule
+from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.sandbox import parse_host
 from adk_skills_agent.scripts.grants import NO_HOST_RULES, HostRules, within
 
 if TYPE_CHECKING:
@@ -98,17 +101,19 @@ async def hosts_of_call(runtime: SkillRuntime, tool_context: ToolContext, skill:
     if not rules.asked:
         return HostsOfCall(rules)
     state = tool_context.state
-    wanted = _names(state.get(_key("wanted", tool_context, skill.name)))
+    # No more than is kept, whatever a client wrote there: each name is compared with all rules (row 317).
+    wanted = _names(state.get(_key("wanted", tool_context, skill.name)))[-_MOST_KEPT:]
     approvals = Approvals(tool_context, skill, runtime.permissions)
     await asyncio.to_thread(approvals.look_up)
     subjects = approvals.of_kind(HOST, [f"{HOST}{host}" for host in wanted])
     approved = [subject.removeprefix(HOST) for subject in subjects]
-    rejected = _names(state.get(_key("rejected", tool_context, skill.name)))
-    pending = [
-        host
-        for host in wanted
-        if host not in approved and host not in rejected and verdict_of(rules, host) is Verdict.ASK
-    ]
+    rejected = set(_names(state.get(_key("rejected", tool_context, skill.name))))
+    pending = []
+    for host in wanted:
+        with contextlib.suppress(ConfigError):
+            parse_host(host)  # what a client wrote there may be no name of one
+            if host not in approved and host not in rejected and verdict_of(rules, host) is Verdict.ASK:
+                pending.append(host)
     return HostsOfCall(replace(rules, allowed=(*rules.allowed, *approved)), tuple(pending[:_MOST_ASKED]))
 
 

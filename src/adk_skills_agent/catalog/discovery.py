@@ -504,7 +504,8 @@ def _read(path: str) -> tuple[_Rule, ...]:
 
 
 def _rule(line: str) -> _Rule | None:
-    line = re.sub(r"(?<!\\) +$", "", line)
+    plain = line.rstrip(" ")
+    line = f"{plain} " if plain.endswith("\\") and plain != line else plain  # the first blank may be a part of the name
     if not line or line.startswith("#"):
         return None
     excludes = not line.startswith("!")
@@ -525,7 +526,7 @@ def _pattern(name: str) -> re.Pattern[str]:
     twice: what follows one star can only be found later, never better.
     """
     pieces = [""]
-    for part in re.findall(r"\*+|\[!?\]?[^]]*\]|\\.|.", name, re.DOTALL):
+    for part in re.findall(r"\*+|\[!?\]?[^]]{0,255}\]|\\.|.", name, re.DOTALL):
         if part.startswith("*"):
             pieces.append("")
         else:

@@ -45,6 +45,7 @@ from adk_skills_agent.packages.npm import is_node_requirement
 from adk_skills_agent.packages.uv import Index, Progress, failure
 from adk_skills_agent.sandbox import ExecutionRequest, InputFile, SandboxPolicy, Status, local_sandbox
 from adk_skills_agent.settings import parsed_json, parsed_toml
+from adk_skills_agent.storage.tar_members import BoundedMember
 
 BUILD_SECONDS = 900.0
 MAX_SOURCE_BYTES = 200 << 20
@@ -380,7 +381,7 @@ def _system_of(data: bytes, file: str, what: str) -> tuple[tuple[str, ...], str,
     """What a source's build needs, its backend, and folders of the source where that is (PEP 517, 518)."""
     text = ""
     try:
-        with tarfile.open(fileobj=_Bounded(data), mode="r:") as archive:
+        with tarfile.open(fileobj=_Bounded(data), mode="r:", tarinfo=BoundedMember) as archive:
             for member in archive:
                 if member.isfile() and re.fullmatch(r"[^/]+/pyproject\.toml", member.name) and member.size < 1 << 20:
                     opened = archive.extractfile(member)

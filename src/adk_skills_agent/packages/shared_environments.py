@@ -20,7 +20,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import SkillsError, StorageDamaged, StorageError
 from adk_skills_agent.packages.environments import (
@@ -36,6 +36,7 @@ from adk_skills_agent.packages.environments import (
 from adk_skills_agent.packages.lock import python_of
 from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW
 from adk_skills_agent.storage import Sealer, open_objects
+from adk_skills_agent.storage.tar_members import BoundedMember
 
 if TYPE_CHECKING:
     from adk_skills_agent.packages.lock import Lock
@@ -47,7 +48,6 @@ _FORMAT = 1
 _PART_BYTES = 16 << 20
 _MOST_PARTS = 4_096
 _MOST_LIST_BYTES = 4 << 20
-_MOST_HEADER_BYTES = 1 << 20
 _MOST_FILES = 500_000
 _MOST_BYTES = 32 << 30
 _FOLDER = "environments"
@@ -251,22 +251,11 @@ class _Joined(io.RawIOBase):
         return size
 
 
-class _Member(tarfile.TarInfo):
-    """A header that is not too long: tarfile reads a long name, and whatever else is about a file, whole."""
-
-    @classmethod
-    def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:
-        info = super().frombuf(buf, encoding, errors)
-        if not info.isfile() and info.size > _MOST_HEADER_BYTES:
-            raise StorageDamaged("an environment in the store has a header longer than any that is made")
-        return info
-
-
 def _unpack(parts: Iterator[bytes], folder: Path, interpreter: str) -> None:
     """Write the files of an archive; only regular files and links that stay inside or lead to the interpreter."""
     count = size = 0
     made = {""}
-    with tarfile.open(fileobj=io.BufferedReader(_Joined(parts), 1 << 20), mode="r|", tarinfo=_Member) as archive:
+    with tarfile.open(fileobj=io.BufferedReader(_Joined(parts), 1 << 20), mode="r|", tarinfo=BoundedMember) as archive:
         for info in archive:
             count, size = count + 1, size + info.size
             if count > _MOST_FILES or size > _MOST_BYTES:

@@ -26,6 +26,7 @@ from adk_skills_agent.sources.tree import (
     skill_folders,
     tree_of,
 )
+from adk_skills_agent.storage.tar_members import BoundedMember
 
 MAX_PACKED_BYTES = 64 << 20
 MAX_MEMBERS = 20_000
@@ -131,7 +132,7 @@ def _tar(data: bytes, what: str) -> Iterator[tuple[str, TreeFile]]:
         stream = io.BytesIO(_gunzip(data, what))
     elif data[:6] == b"\xfd7zXZ\x00" or data[:3] == b"BZh":
         raise SourceError(f"{what} is packed with xz or bzip2. Pack it as .tar.gz or .zip.")
-    with tarfile.open(fileobj=stream, mode="r:") as archive:
+    with tarfile.open(fileobj=stream, mode="r:", tarinfo=BoundedMember) as archive:
         members = []
         for member in archive:
             members.append(member)

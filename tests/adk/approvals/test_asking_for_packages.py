@@ -13,11 +13,12 @@ import pytest
 from approval_chat import agent_with, calls
 
 from adk_skills_agent import SandboxPolicy, with_skills
+from adk_skills_agent.adk.running.packages import question
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.catalog import Skill
 from adk_skills_agent.cli.sources import open_skill
 from adk_skills_agent.errors import ConfigError, PackageError
-from adk_skills_agent.packages import Dependencies, SkillEnvironments, resolve
+from adk_skills_agent.packages import Dependencies, Lock, LockedPackage, SkillEnvironments, resolve
 from adk_skills_agent.packages.environments import collect
 from adk_skills_agent.packages.lock import write_lock
 from adk_skills_agent.scripts.grants import Grant
@@ -390,3 +391,11 @@ def test_a_preset_is_what_every_script_gets_and_skills_may_need_more(
     other = opened(make_skill("table", files={"scripts/a.py": "import tabulate\n"}))
     assert environments.environment_for(other) == shared
     assert SkillEnvironments(replace(preset, mode="locked")).environment_for(plain) == shared
+
+
+def test_row_319_the_question_names_every_package() -> None:
+    """Seen: the forty-first and later ones were "1 more", and a yes installed them."""
+    packages = tuple(LockedPackage(f"p{number:03}", "1.0", ("a" * 64,)) for number in range(60))
+    text = question("pdf", Lock(packages))
+    assert "p039==1.0 (sha256 aaaaaaaa...), and p040==1.0, " in text
+    assert all(f"{one.name}==1.0" in text for one in packages)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from approval_chat import Chat, agent_with, calls
+from google.genai import types
 
 from adk_skills_agent import Grant, HostRefused, Network, Permissions, SandboxPolicy, Secret, SkillToolset
 from adk_skills_agent.adk.hosts import host_rules, verdict_of
@@ -375,3 +376,25 @@ def test_secrets_of_a_grant_are_known_for_what_they_are() -> None:
     grant = Grant(env={"KEY": Secret("hunter2-hunter2")})
     assert "hunter2" not in repr(grant)
     assert "hunter2" not in json.dumps(str(grant))
+
+
+async def test_row_317_of_names_that_a_client_writes_into_the_state_no_more_count_than_are_kept(
+    folder: Path, chat: Any, rehearse: Any
+) -> None:
+    """Seen: 40,000 of them, and each call of a script stopped the agent for 39 s."""
+    skills = toolset(folder, permissions={"hosts": {"*": "ask"}})
+    conversation = await chat(agent_with(rehearse(calls(run(), "done")), skills))
+    agent = conversation.runner.agent.name
+    late = [f"x{number}.test" for number in range(19)]
+    state = {
+        f"_adk_skill_hosts_wanted:{agent}:weather": ["early.test", "no name!", *late],
+        f"_adk_skill_hosts_rejected:{agent}:weather": late,
+    }
+    said = types.Content(role="user", parts=[types.Part(text="Go")])
+    session = {"user_id": "user", "session_id": conversation.session_id}
+    conversation.events += [
+        event async for event in conversation.runner.run_async(**session, new_message=said, state_delta=state)
+    ]
+    assert conversation.questions == []
+    assert conversation.results[-1].get("error_code") is None, conversation.results
+    assert conversation.results[-1]["return_code"] == 0

@@ -717,3 +717,34 @@ def test_row_192_a_question_about_a_line_names_every_command_that_a_yes_covers()
     assert "'git push origin'" in _asked_for(decision)
     assert "and 8 more" in _asked_for(decision)
     assert "covers" not in _asked_for(decide_command(rules, "rm a; git push b"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GIT_EXTERNAL_DIFF='rm -rf f; true' git diff",
+        "export GIT_EXTERNAL_DIFF='rm -rf f; true'; git diff",
+        "env TAR_OPTIONS='--to-command=rm' tar xf a.tar",
+        "MAKEFLAGS='--eval=x:;rm_-rf_f' make x",
+        "PAGER='rm -rf f' man x",
+        "HOME=/work/x git status",
+        "for GIT_PAGER in 'rm -rf f'; do git log; done",
+    ],
+)
+def test_row_316_variables_that_name_programs_are_asked_about(line: str) -> None:
+    """Seen: with ``rm *`` denied, ``GIT_EXTERNAL_DIFF='rm f; true' git diff`` removed f, and nobody was asked."""
+    assert decide_command(Permissions(commands=RULES), line).verdict.value == "ask"
+
+
+def test_row_316_a_yes_to_a_command_is_not_one_with_other_variables() -> None:
+    """Seen: with a yes to it, ``GIT_DIR=/work/e/.git`` before it pushed another repository, whose hooks got the key."""
+    rules = Permissions(commands=RULES)
+    assert decide_command(rules, "git push origin").subjects == ("command:git push origin",)
+    for line in (
+        "X=1 git push origin",
+        "X=1; git push origin",
+        "env X=1 git push origin",
+        "bash -c 'X=1 git push origin'",
+    ):
+        assert [one.partition(":")[0] for one in decide_command(rules, line).subjects] == ["line"], line
+    assert decide_command(rules, "GIT_AUTHOR_NAME=me git commit -m x").verdict.value == "allow"

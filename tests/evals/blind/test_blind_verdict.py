@@ -184,3 +184,12 @@ def test_the_same_comparison_is_paid_once_and_an_outage_is_an_error() -> None:
     assert (spent.total > 0, nothing) == (True, Usage())
     with pytest.raises(JudgeUnavailable, match=r"gave no answer: .*overloaded"):
         judged_by(RuleModel([Rule(Refusal(503, "UNAVAILABLE", "overloaded"))]), samples=1)
+
+
+def test_row_313_scores_are_found_in_a_time_that_grows_with_the_answer() -> None:
+    from adk_skills_agent.evals.blind.comparison import _SCORE
+
+    assert [found["name"] for found in _SCORE.finditer("a" * 500_000 + " correctness=4, Polish = 5")][-2:] == [
+        "correctness",
+        "Polish",
+    ]

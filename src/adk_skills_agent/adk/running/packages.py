@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.runtime import SkillRuntime
-    from adk_skills_agent.packages import Lock, PackagesNotApproved
+    from adk_skills_agent.packages import Lock, LockedPackage, PackagesNotApproved
 
 logger = logging.getLogger(__name__)
 
 _MARK = "adk_skill_packages"
-_SHOWN = 40
+_WITH_HASHES = 40
 
 
 async def approve_packages(
@@ -60,7 +60,7 @@ async def approve_packages(
             origin=origin_of(tool_context),
             skill=skill,
             action="packages",
-            target=", ".join(f"{one.name}=={one.version}" for one in lock.packages[:_SHOWN]),
+            target=_names(lock.packages),
             version=lock.digest,
             subjects=("packages",),
             reason="the skill needs packages that are not here",
@@ -76,9 +76,12 @@ async def approve_packages(
 
 
 def question(skill: str, lock: Lock) -> str:
-    """The question to the user: every package with its version and the start of its hash, and the download's size."""
-    listed = ", ".join(map(str, lock.packages[:_SHOWN]))
-    more = f" and {len(lock.packages) - _SHOWN} more" if len(lock.packages) > _SHOWN else ""
+    """The question to the user: every package with its version, the first with the start of its hash, and the size.
+
+    None is left out, however many there are: the yes is for all of them (row 319).
+    """
+    listed = ", ".join(map(str, lock.packages[:_WITH_HASHES]))
+    more = f", and {_names(lock.packages[_WITH_HASHES:])}" if len(lock.packages) > _WITH_HASHES else ""
     packages = "1 package" if len(lock.packages) == 1 else f"{len(lock.packages)} packages"
     size = lock.download_bytes
     fetched = f" Up to {size / (1 << 20):.1f} MiB are fetched." if size else ""
@@ -86,6 +89,10 @@ def question(skill: str, lock: Lock) -> str:
         f"Install {packages} for skill '{skill[:60]}'? {listed}{more}.{fetched} "
         "They are kept read-only for the sandbox; nothing of them runs outside it. The answer holds for these bytes."
     )
+
+
+def _names(packages: Sequence[LockedPackage]) -> str:
+    return ", ".join(f"{one.name}=={one.version}" for one in packages)
 
 
 def _payload(skill: str, lock: Lock) -> dict[str, Any]:
@@ -102,7 +109,7 @@ def _tell(runtime: SkillRuntime, tool_context: ToolContext, wanted: PackagesNotA
             by="user",
             kept="owner" if decision == "approved" else "session",
             action="packages",
-            target=", ".join(f"{one.name}=={one.version}" for one in wanted.lock.packages[:_SHOWN]),
+            target=_names(wanted.lock.packages),
             version=wanted.lock.digest,
             subjects=("packages",),
             reason="the skill needs packages that are not here",

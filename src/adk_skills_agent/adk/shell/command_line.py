@@ -14,7 +14,14 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from adk_skills_agent.adk.shell.command_starters import LINE_OPTIONS, OTHER_STARTERS, RUNNERS, STARTERS, Starter
+from adk_skills_agent.adk.shell.command_starters import (
+    LINE_OPTIONS,
+    OTHER_STARTERS,
+    RUNNERS,
+    STARTERS,
+    Starter,
+    names_programs,
+)
 from adk_skills_agent.adk.shell.command_words import ANY, AS_BLANKS, AS_LINE, LINE_END, Word, text_of, unquoted, word_of
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox import check_env_name
@@ -66,6 +73,7 @@ class CommandLine:
     unknown: set[str] = field(default_factory=set)
     evaluated: set[str] = field(default_factory=set)  # variables whose text bash evaluates, or ``_EVERY``
     has_functions: bool = False  # whether it defines functions, whose arguments are ``$1``
+    sets: bool = False  # whether it sets variables: the same words mean something else with ``GIT_DIR=/work/x`` before
 
     def add(self, inner: CommandLine) -> None:
         """Take what a shell in this line reads as a part of it."""
@@ -74,6 +82,7 @@ class CommandLine:
         self.hides |= inner.hides
         self.read |= inner.read
         self.evaluates |= inner.evaluates
+        self.sets |= inner.sets
         for name, parts in inner.values.items():
             self.values.setdefault(name, set()).update(parts)
         self.unknown |= inner.unknown
@@ -331,12 +340,13 @@ class _Reader:
 
     def _variable(self, name: str) -> None:
         """Doubt a line that decides which program a name means, or which code a program loads."""
+        self._found.sets = True
         try:
             check_env_name(name.partition("[")[0].rstrip("+"))
         except ConfigError:
             pass
         else:
-            if name != "PATH" and not name.startswith("BASH_"):
+            if not names_programs(name.partition("[")[0].rstrip("+")):
                 return
         self._doubt(f"it sets {name[:40]}, which decides what programs run")
 

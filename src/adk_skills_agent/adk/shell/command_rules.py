@@ -55,7 +55,8 @@ def decide_command(permissions: Permissions, line: str, trusted: Sequence[str] =
     if strictest.verdict is Verdict.ASK:  # the user is asked about all of it at once
         asked = [one for one in decisions if one.verdict is Verdict.ASK]
         subjects = tuple(dict.fromkeys(subject for one in asked for subject in one.subjects))
-        if len(subjects) > _MOST_ASKED:  # nobody reads so many: a yes is for this line, once more as it is
+        # Nobody reads so many, and variables can change what the words do: a yes is for this line, once more as it is.
+        if found.sets or len(subjects) > _MOST_ASKED:
             subjects = (_subject_of_line(line),)
         return replace(strictest, subjects=subjects, reason=strictest.reason + _also(asked, strictest, subjects))
     return strictest

@@ -14,6 +14,21 @@ _STARTING = (
 )
 OTHER_STARTERS = frozenset(_STARTING.split())
 
+# Variables that name a program, its options or the folder of its settings (row 316), besides those nobody may grant.
+_NAMING = (
+    "PATH HOME XDG_CONFIG_HOME PAGER MANPAGER EDITOR VISUAL BROWSER SHELL LESS SSH_ASKPASS SUDO_ASKPASS TAR_OPTIONS "
+    "MAKEFLAGS GNUMAKEFLAGS MAKEFILES RSYNC_RSH CVS_RSH SVN_SSH ZIPOPT CURL_HOME WGETRC INPUTRC "
+    "http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY"
+)
+_NAMES = frozenset(_NAMING.split())
+_OF_GIT_AND_BASH = ("GIT_", "BASH_")
+_HARMLESS = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS", "GIT_MERGE_AUTOEDIT")
+
+
+def names_programs(variable: str) -> bool:
+    """Whether a variable decides which program another one starts, or what that one is told."""
+    return variable in _NAMES or (variable.startswith(_OF_GIT_AND_BASH) and not variable.startswith(_HARMLESS))
+
 
 @dataclass(frozen=True, slots=True)
 class Starter:

@@ -39,6 +39,7 @@ from adk_skills_agent.sandbox import (
     engine_urls,
     sweep_orphans,
 )
+from adk_skills_agent.storage.tar_members import BoundedMember
 
 _ANSWER_SECONDS = 600.0
 _NETWORKS = ("bridge", "podman")
@@ -426,7 +427,7 @@ class ContainerEnvironment(TaskEnvironment):
                 stream.close()
                 return None
         packed.seek(0)
-        with tarfile.open(fileobj=packed) as archive:
+        with tarfile.open(fileobj=packed, tarinfo=BoundedMember) as archive:
             member = archive.next()
             file = archive.extractfile(member) if member is not None and member.isfile() else None
             return file.read(most) if file is not None else None

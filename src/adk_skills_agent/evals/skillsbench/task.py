@@ -26,6 +26,7 @@ from adk_skills_agent.format.yaml_fields import YamlProblem, load_fields
 from adk_skills_agent.platforms import extract_below
 from adk_skills_agent.settings import parsed_toml
 from adk_skills_agent.sources.tree import read_regular
+from adk_skills_agent.storage.tar_members import BoundedMember
 
 _MOST_FOLDERS = 100
 """In folders."""
@@ -430,7 +431,7 @@ def unpack_skills(packed: bytes, folder: Path) -> None:
 
     Raises ``tarfile.TarError`` or ``ValueError`` when it is none that can be.
     """
-    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:") as archive:
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:", tarinfo=BoundedMember) as archive:
         for member in archive:
             if member.name.count("/") > _MOST_FOLDERS:
                 raise ValueError("it has too many folders in folders")

@@ -249,6 +249,7 @@ class Watchdog:
         self._suspects: list[Limits] = []
         self._changed = threading.Condition()  # re-entrant: a run may be collected as garbage in here
         self._thread = 0
+        self._looking: Limits | None = None  # at this run alone
         threading.Thread(target=self._work, name="adk-skills-watchdog", daemon=True).start()
         threading.Thread(target=self._end_stalls, name="adk-skills-stalls", daemon=True).start()
 
@@ -297,9 +298,8 @@ class Watchdog:
             if run.limits is not None:
                 marks = run.limits.marks
                 of_run[marks.run_id], of_command[marks.pid] = run, run
-                folders = (marks.root, *(limit.folder for limit in run.limits.disk))
-                if thread == self._thread and any(folder and wait.path.startswith(folder) for folder in folders):
-                    return run, _FOLDER_SHARE
+                if thread == self._thread and run.limits is self._looking:
+                    return run, 1.0 if wait.path.startswith(f"{PROC}/") else _FOLDER_SHARE
         process = _PROCESS.match(wait.path)
         for info in _ancestors(int(process[1])) if process is not None else ():
             run_id = self._owners.get((info.pid, info.start), "")
@@ -371,7 +371,7 @@ class Watchdog:
                     dear = time.thread_time() - began
                     first_to_go = _first_to_go(runs, members, now)
                     files = self._files_beyond()
-                own = members[run.marks.run_id]
+                own, self._looking = members[run.marks.run_id], run
                 run._spare, run._of, run._dear_seconds = dear < LOOK_SECONDS, len(runs), 0.0
                 problem = run.beyond()
                 problem = problem or _processes_problem(run, own, now, self._lowest or now, alone=_alone(run, runs))
@@ -388,6 +388,7 @@ class Watchdog:
             except Exception:
                 _logger.exception("The limits of a run could not be looked at, so it is stopped.")
                 problem = _UNWATCHED
+            self._looking = None
             dear += run._dear_seconds
             if problem is not None:
                 run._over = True

@@ -200,3 +200,8 @@ def test_a_script_that_is_replaced_by_a_link_out_of_the_skill_is_not_found_again
     (folder / "scripts").symlink_to(tmp_path / "outside")
     with pytest.raises(InvalidResourcePath):
         skill.find("scripts/go.py", ())
+
+
+def test_row_313_a_docstring_of_blanks_is_read_in_linear_time() -> None:
+    """Seen: a skill with twenty such scripts took 40 s to load, and the loop went on every 1.3 s."""
+    assert usage_line("scripts/a.py", b'"""a' + b" " * 500_000 + b'b"""').startswith("a b")

@@ -1,0 +1,85 @@
+"""Rows 309 and 311: a script that holds a lock of the kernel does not keep the event loop or the watchdog waiting."""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+import pytest
+
+import level_table
+from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, InputFile, SandboxPolicy, Status
+from adk_skills_agent.sandbox.local import local_sandbox
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the attack is written for x86_64")
+
+# Gigabytes of one page of zeros: what changes their protection holds the lock of the process's memory for long, and
+# every page fault of the process waits for it, also one in the middle of a system call that holds another lock.
+HOLDS = """
+import ctypes, mmap, os, sys, threading, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+size = 12 << 30
+def program(code, *arguments):
+    place = libc.mmap(None, 4096, 7, 0x22, -1, 0)
+    ctypes.memmove(place, bytes.fromhex(code), len(code) // 2)
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(place)
+    threading.Thread(target=call, args=arguments, daemon=True).start()
+def hold():
+    area = libc.mmap(None, size, 1, 0x4022, -1, 0)  # PROT_READ; MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE
+    libc.madvise(area, size, 15)  # MADV_NOHUGEPAGE
+    if libc.madvise(area, size, 22):  # MADV_POPULATE_READ
+        sys.exit("this kernel cannot fill in pages ahead")
+    libc.madvise(area, 1 << 30, 4)  # MADV_DONTNEED: each page of the first gigabyte is a fault
+    program("83f201b80a0000000f05ebf4", area, size, 1)  # for ever: mprotect(area, size, protection ^= 1)
+    return area
+"""
+# For ever: 20,000 times write(1, there, 1), so that the loop reads all the time, then write(1, area, 1); area += 4096.
+WRITES_FROM_PAGES_THAT_ARE_NOT_THERE = (
+    HOLDS
+    + """
+area, there = hold(), libc.mmap(None, 4096, 3, 0x22, -1, 0)
+one = "ba01000000b8010000000f05"
+many = "4989fc4989f54989d6bb204e00004c89e74c89ee" + one + "ffcb75ea4c89e74c89f6" + one
+program(many + "4981c600100000ebca", 1, there, area)
+time.sleep(20)
+"""
+)
+# Two processes share what they have, so that it is looked at how much that is together.
+IS_LOOKED_AT = (
+    HOLDS
+    + """
+shared = mmap.mmap(-1, 200 << 20)
+shared[:] = bytes(200 << 20)
+if os.fork() == 0:
+    len(bytes(shared))
+    hold()
+time.sleep(20)
+"""
+)
+
+
+async def run(level: str, code: str, **policy: object) -> ExecutionResult:
+    level_table.require(level)
+    settings = SandboxPolicy(isolation=level, min_isolation=level, wall_seconds=60.0, **policy)  # type: ignore[arg-type]
+    script = InputFile("s.py", code.encode())
+    return await local_sandbox().run(ExecutionRequest((sys.executable, "/work/s.py"), settings, input_files=(script,)))
+
+
+@pytest.mark.parametrize("level", ["namespaces", "landlock"])
+async def test_row_311_a_script_that_holds_the_lock_of_its_pipe_is_ended(level):
+    """Seen: the event loop stood still for 8.6 s, with both the pipe and the watchdog blocked for 24 s."""
+    result = await run(level, WRITES_FROM_PAGES_THAT_ARE_NOT_THERE)
+    assert (result.status, result.notes) == (Status.ERROR, (STALLED,)), result.stderr
+
+
+async def test_row_309_a_script_whose_memory_cannot_be_looked_at_is_ended():
+    """Seen: 2,316 MiB with a limit of 512 MiB, and status ok; no limit of any other run was watched meanwhile."""
+    result = await run("landlock", IS_LOOKED_AT, memory_bytes=400 << 20)
+    assert result.status is Status.ERROR, (result.notes, result.stderr)
+    assert result.notes[0] == STALLED
+
+
+STALLED = "Stopped: it kept the agent waiting for a lock of the kernel that it held."
