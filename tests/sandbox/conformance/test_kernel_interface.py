@@ -93,9 +93,16 @@ attempt("raise", beyond)
 attempt("other", lambda: resource.prlimit({victim.pid}, resource.RLIMIT_NOFILE, (3, 3)))
 attempt("parent", lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE) if os.getppid() > 1
         else (_ for _ in ()).throw(PermissionError(errno.EPERM, "")))
-attempt("realtime", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10)))
-attempt("nice", lambda: os.setpriority(os.PRIO_PROCESS, 0, -10))
-attempt("others nice", lambda: os.setpriority(os.PRIO_PROCESS, {victim.pid}, 10))
+def changes(call, state):  # some sandboxes answer with success and do nothing
+    before = state()
+    call()
+    if state() == before:
+        raise PermissionError(errno.EPERM, "")
+own, others = (lambda: os.getpriority(os.PRIO_PROCESS, 0)), (lambda: os.getpriority(os.PRIO_PROCESS, {victim.pid}))
+realtime = lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
+attempt("realtime", lambda: changes(realtime, lambda: os.sched_getscheduler(0)))
+attempt("nice", lambda: changes(lambda: os.setpriority(os.PRIO_PROCESS, 0, -10), own))
+attempt("others nice", lambda: changes(lambda: os.setpriority(os.PRIO_PROCESS, {victim.pid}, 10), others))
 attempt("others processor", lambda: os.sched_setaffinity({victim.pid}, {{0}}))
 """
     seen = await attempts(box, code)
