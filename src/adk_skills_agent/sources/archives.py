@@ -112,6 +112,9 @@ def _zip(data: bytes, what: str) -> Iterator[tuple[str, TreeFile]]:
                 raise SourceError(f"{what} is encrypted. Pack it without a password.")
             if not SKIPPED.isdisjoint(info.filename.split("/")):
                 continue
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                # Of others Python unpacks at once whatever 64 KiB come to (row 321).
+                raise SourceError(f"{what} is packed with bzip2 or LZMA. Pack it as .tar.gz or a usual .zip.")
             with archive.open(info) as stream:
                 content = _bounded(stream, info.compress_size, info.filename, what)
             yield info.filename, TreeFile(content, bool(mode & _EXECUTABLE))

@@ -6,29 +6,72 @@ import re
 import tarfile
 from typing import Any, Self
 
-MOST_HEADER_BYTES = 1 << 20
-"""Of a long name, or of whatever else an archive says about a member; ``tarfile`` reads it whole."""
-_LONG_NUMBER = re.compile(rb"[0-9]{1000}")
+_MOST_HEADER_BYTES = 8 << 10  # of a long name, or of whatever else an archive says about one member
+_MOST_GLOBAL_BYTES = 1 << 10  # of what it says about all, of which each member gets a copy; git says its commit
+_EXTENDED = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+_LONG_NUMBER = re.compile(rb"[0-9]{60}")
+_LENGTH = re.compile(rb"([0-9]{1,5}) ")
 
 
 class BoundedMember(tarfile.TarInfo):
     """The ``tarinfo`` of such an archive; ``tarfile.ReadError`` for a header that nobody makes.
 
-    Python before 3.11.10 and 3.12.6 takes hours for one with many digits and holds its lock meanwhile (row 318).
+    ``tarfile`` believes what the records of a header say about their lengths: where they overlap, it keeps the square
+    of the header (row 320). Before Python 3.11.10 and 3.12.6 it takes hours for many digits, with its lock held
+    (row 318).
     """
 
     @classmethod
     def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:  # noqa: D102  # see TarInfo
         info = super().frombuf(buf, encoding, errors)
-        if info.size < 0 or (not info.isfile() and info.size > MOST_HEADER_BYTES):
-            raise tarfile.ReadError("a header in it says a size that nobody makes")
+        if info.size < 0:
+            raise tarfile.ReadError("a member says a size that nothing has")
+        if info.type in _EXTENDED and info.size > _MOST_HEADER_BYTES:
+            raise tarfile.ReadError("it has a header longer than any that is made")
         return info
 
     def _proc_pax(self, archive: Any) -> Any:
+        if self.type == tarfile.XGLTYPE and (self.size > _MOST_GLOBAL_BYTES or archive.pax_headers):
+            raise tarfile.ReadError("it says more about all of its members than any that is made")
         stream = archive.fileobj
-        if hasattr(stream, "seek") and not isinstance(stream, tarfile._Stream):  # type: ignore[attr-defined]
-            place = stream.tell()
-            if _LONG_NUMBER.search(stream.read(self.size)):
-                raise tarfile.ReadError("a header in it has a number that nothing has")
-            stream.seek(place)
-        return super()._proc_pax(archive)  # type: ignore[misc]
+        header = stream.read(self._block(self.size))  # type: ignore[attr-defined]
+        if _LONG_NUMBER.search(header) or not _is_whole(header[: self.size]):
+            raise tarfile.ReadError("it has a header with records that nobody makes")
+        archive.fileobj = _Again(header, stream)
+        try:
+            return super()._proc_pax(archive)  # type: ignore[misc]
+        finally:
+            archive.fileobj = stream
+
+
+class _Again:
+    """A stream from which something was read already, which the first read gives."""
+
+    def __init__(self, first: bytes, stream: Any) -> None:
+        self._first: bytes | None = first
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        first, self._first = self._first, None
+        return self._stream.read(size) if first is None else first
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _is_whole(header: bytes) -> bool:
+    """Whether it is records ``LENGTH KEY=VALUE`` and a line end, one behind the other."""
+    place = 0
+    while place < len(header) and header[place]:
+        found = _LENGTH.match(header, place)
+        end = place + int(found[1]) if found is not None else place
+        if found is None or b"=" not in header[found.end() : end] or header[end - 1 : end] != b"\n":
+            return False
+        place = end
+    return True

@@ -52,9 +52,10 @@ WITHOUT = {
             "test_listdir", "test_lpath", "test_openpty", "test_set_get_priority", *NOT_SENT,
         },
     },
-    # The user namespace has one user: another id is an invalid argument (EINVAL) and not a refusal (EPERM).
+    # The user namespace has one user: another id is an invalid argument (EINVAL) and not a refusal (EPERM). Priorities
+    # stay as they are.
     IsolationLevel.NAMESPACES: {
-        "test.test_os": {"test_chown_without_permission", *NOT_SENT},
+        "test.test_os": {"test_chown_without_permission", "test_set_get_priority", *NOT_SENT},
         "test.test_subprocess": {"test_user"},
     },
 }  # fmt: skip

@@ -10,7 +10,8 @@ _STARTING = (
     "prlimit taskset setpriv setarch linux32 linux64 i386 x86_64 uname26 chrt choom nsenter dbus-run-session ssh-agent "
     "runuser pkexec systemd-run start-stop-daemon unbuffer fakeroot bwrap numactl toybox uclampset pipesz setpgid "
     "coresched runcon logsave run-parts dpkg-architecture capsh aa-exec cgexec eatmydata valgrind ltrace rlwrap "
-    "chronic xvfb-run gpg-agent csh tcsh fish yash posh"
+    "chronic xvfb-run gpg-agent csh tcsh fish yash posh sotruss catchsegv enosys pee mispipe hyperfine entr cpulimit "
+    "proot npx bunx uvx pipx nix-shell perf debconf"
 )
 OTHER_STARTERS = frozenset(_STARTING.split())
 
