@@ -38,9 +38,9 @@ def test_a_tree_deeper_than_recursion_and_descriptors_allow_is_removed(tmp_path:
     assert remove_tree(str(tree)) is None
     assert not tree.exists()
     deadline = time.monotonic() + 10  # threads of tests before this one open and close some, too
-    while len(os.listdir("/proc/self/fd")) != before and time.monotonic() < deadline:
+    while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_names_like_the_ones_used_for_moving_and_odd_bytes_are_no_obstacle(tmp_path: Path):
