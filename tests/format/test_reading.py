@@ -169,7 +169,7 @@ def test_no_descriptor_is_left_open(file: Path) -> None:
         read_head(file)
         with pytest.raises(ParseError):
             read_text(file.parent)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.parametrize(

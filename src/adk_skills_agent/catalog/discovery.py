@@ -410,6 +410,7 @@ def _why(error: OSError | CatalogError) -> str:
 # Folders that a ``.gitignore`` excludes (C6): the rules of gitignore(5) as far as they concern folders.
 
 _MAX_BYTES = 256 << 10
+_MOST_CHARS = 4096  # of a line; no path is longer
 _NOTHING = re.compile(r"(?!)")
 
 
@@ -504,6 +505,8 @@ def _read(path: str) -> tuple[_Rule, ...]:
 
 
 def _rule(line: str) -> _Rule | None:
+    if len(line) > _MOST_CHARS:
+        return None
     plain = line.rstrip(" ")
     line = f"{plain} " if plain.endswith("\\") and plain != line else plain  # the first blank may be a part of the name
     if not line or line.startswith("#"):
@@ -526,7 +529,7 @@ def _pattern(name: str) -> re.Pattern[str]:
     twice: what follows one star can only be found later, never better.
     """
     pieces = [""]
-    for part in re.findall(r"\*+|\[!?\]?[^]]{0,255}\]|\\.|.", name, re.DOTALL):
+    for part in re.findall(r"\*+|\[!?\]?[^]]*\]|\\.|.", name, re.DOTALL):
         if part.startswith("*"):
             pieces.append("")
         else:

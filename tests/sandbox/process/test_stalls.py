@@ -68,7 +68,7 @@ async def run(level: str, code: str, **policy: object) -> ExecutionResult:
     return await local_sandbox().run(ExecutionRequest((sys.executable, "/work/s.py"), settings, input_files=(script,)))
 
 
-@pytest.mark.parametrize("level", ["namespaces", "landlock"])
+@pytest.mark.parametrize("level", [pytest.param("namespaces", marks=pytest.mark.slow), "landlock"])
 async def test_row_311_a_script_that_holds_the_lock_of_its_pipe_is_ended(level):
     """Seen: the event loop stood still for 8.6 s, with both the pipe and the watchdog blocked for 24 s."""
     result = await run(level, WRITES_FROM_PAGES_THAT_ARE_NOT_THERE)
