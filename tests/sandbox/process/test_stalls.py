@@ -59,6 +59,34 @@ if os.fork() == 0:
 time.sleep(20)
 """
 )
+# One process lists a folder into pages that are not there, another one makes folders in it and waits for its lock, and
+# whoever lists it then, as the watchdog does to measure it, waits behind that one.
+LISTS_INTO_PAGES_THAT_ARE_NOT_THERE = (
+    HOLDS
+    + """
+os.mkdir("d")
+for number in range(10):
+    open(f"d/{number}", "w").close()
+ready, go = os.pipe()
+if os.fork() == 0:
+    folder, there = os.open("d", os.O_RDONLY), libc.mmap(None, 4000 * 8192, 3, 0x4022, -1, 0)
+    hold()
+    # For ever: lseek(folder, 0, 0); getdents64(folder, there, 4096); there += 8192
+    again = "4c89e731f631d2b8080000000f05" + "4c89e74c89eeba00100000b8d90000000f05"
+    program("4989fc4989f5" + again + "4981c500200000" + "ebd7", folder, there, 0)
+    os.write(go, b"1")
+    time.sleep(40)
+os.read(ready, 1)
+for _ in range(8):
+    if os.fork() == 0:
+        while True:
+            try:
+                os.mkdir("d/x"), os.rmdir("d/x")
+            except OSError:
+                pass
+time.sleep(40)
+"""
+)
 
 
 async def run(level: str, code: str, **policy: object) -> ExecutionResult:
@@ -80,6 +108,13 @@ async def test_row_309_a_script_whose_memory_cannot_be_looked_at_is_ended():
     result = await run("landlock", IS_LOOKED_AT, memory_bytes=400 << 20)
     assert result.status is Status.ERROR, (result.notes, result.stderr)
     assert result.notes[0] == STALLED
+
+
+@pytest.mark.slow
+async def test_row_309_a_script_whose_folder_cannot_be_measured_is_ended():
+    """Seen: 780 MiB of disk with a limit of 256 MiB, and status ok."""
+    result = await run("landlock", LISTS_INTO_PAGES_THAT_ARE_NOT_THERE)
+    assert (result.status, result.notes[:1]) == (Status.ERROR, (STALLED,)), result.stderr
 
 
 STALLED = "Stopped: it kept the agent waiting for a lock of the kernel that it held."

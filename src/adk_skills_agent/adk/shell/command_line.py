@@ -341,12 +341,13 @@ class _Reader:
     def _variable(self, name: str) -> None:
         """Doubt a line that decides which program a name means, or which code a program loads."""
         self._found.sets = True
+        plain = name.partition("[")[0].rstrip("+")
         try:
-            check_env_name(name.partition("[")[0].rstrip("+"))
+            check_env_name(plain)
         except ConfigError:
             pass
         else:
-            if not names_programs(name.partition("[")[0].rstrip("+")):
+            if not names_programs(plain):
                 return
         self._doubt(f"it sets {name[:40]}, which decides what programs run")
 

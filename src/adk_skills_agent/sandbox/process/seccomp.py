@@ -172,7 +172,7 @@ def program(
         refuse_truncate: Refuse ``truncate()``, which Landlock covers only from ABI 3.
         watches: Permit inotify with namespaces.
         strict: Refuse what few scripts need, too: message queues, watching files, filters of its own, locked memory,
-            priorities, descriptors of processes.
+            descriptors of processes.
     """
     if arch not in NUMBERS:
         raise ValueError(f"No system call numbers are known for {arch!r}; known: {', '.join(NUMBERS)}.")

@@ -49,7 +49,7 @@ _ALLOWED = """
 ALLOWED = tuple(_ALLOWED.split())
 """The names of the calls that a run may make, where no rule of the filter says otherwise."""
 
-# Terminals and pseudo terminals, descriptors, interfaces of the network (only read), what every file system answers.
+# Terminals and pseudo terminals, descriptors, what every file system answers.
 # Left out with all others: typing into a terminal and line disciplines (rows 63, 121); bridges and VLANs, for which the
 # kernel loads modules; owners of a descriptor's signals; attributes of a file, changed through a descriptor opened for
 # reading; requests of one file system, at which Landlock does not look (row 181); room that is reserved (row 290); what
@@ -66,7 +66,8 @@ _REQUESTS = """
     FS_IOC_GETFLAGS 0x80086601, FS_IOC32_GETFLAGS 0x80046601, FS_IOC_FIEMAP 0xC020660B, FS_IOC_FSGETXATTR 0x801C581F,
     FICLONE 0x40049409, FICLONERANGE 0x4020940D
 """
-# With sockets of the internet, or a network of the run's own; else they would show the host's (row 312).
+# Interfaces, only read: with sockets of the internet, or a network of the run's own; else they would show the host's
+# (row 312).
 _INTERFACE_REQUESTS = """
     SIOCGIFNAME 0x8910, SIOCGIFFLAGS 0x8913, SIOCGIFADDR 0x8915, SIOCGIFDSTADDR 0x8917, SIOCGIFBRDADDR 0x8919,
     SIOCGIFNETMASK 0x891B, SIOCGIFMETRIC 0x891D, SIOCGIFMTU 0x8921, SIOCGIFHWADDR 0x8927, SIOCGIFINDEX 0x8933,

@@ -277,16 +277,22 @@ class Watchdog:
             looked = time.monotonic()
             with self._changed:
                 runs = tuple(self._runs)
-            for run in runs:
-                run._stalled = max(run._stalled - _FORGIVEN * passed, 0.0)
-            for thread in {self._thread, *(run.thread for run in runs)} - {0}:
-                wait = _wait_of(thread)
-                found = None if wait is None else self._run_behind(wait, thread, runs)
-                if found is not None:
-                    run, share = found
-                    run._stalled += passed * share
-                    if run._stalled > _MOST_WAITED_SECONDS:
-                        self._end_stalled(run)
+            try:
+                self._count_stalls(runs, passed)
+            except Exception:  # the next look may do better, and without this thread nobody is ended
+                _logger.exception("What the agent waits for could not be looked at.")
+
+    def _count_stalls(self, runs: Collection[Watched], passed: float) -> None:
+        for run in runs:
+            run._stalled = max(run._stalled - _FORGIVEN * passed, 0.0)
+        for thread in {self._thread, *(run.thread for run in runs)} - {0}:
+            wait = _wait_of(thread)
+            found = None if wait is None else self._run_behind(wait, thread, runs)
+            if found is not None:
+                behind, share = found
+                behind._stalled += passed * share
+                if behind._stalled > _MOST_WAITED_SECONDS:
+                    self._end_stalled(behind)
 
     def _run_behind(self, wait: _Wait, thread: int, runs: Collection[Watched]) -> tuple[Watched, float] | None:
         """The run whose pipe, process or folder it is, and how much of the wait counts."""
