@@ -14,7 +14,7 @@ import pytest
 
 from adk_skills_agent.catalog.skill import Skill
 from adk_skills_agent.errors import UnsupportedScriptType
-from adk_skills_agent.sandbox import FolderDigest
+from adk_skills_agent.sandbox import FolderDigest, Secret
 from adk_skills_agent.sandbox.contract import (
     ExecutionResult,
     IsolationLevel,
@@ -40,9 +40,11 @@ from adk_skills_agent.scripts.outcome import NO_NETWORK, NO_SEMAPHORES, condense
 PROCESS = SandboxPolicy(min_isolation="process")
 
 
-def run(skill: Skill, script: str, args: object = None, **policy: Any) -> ScriptOutcome:
+def run(
+    skill: Skill, script: str, args: object = None, *, env: dict[str, Secret] | None = None, **policy: Any
+) -> ScriptOutcome:
     settings = RunSettings(SandboxPolicy(min_isolation="process", **policy))
-    plan = plan_script(skill, script, ScriptArguments(args), settings=settings)
+    plan = plan_script(skill, script, ScriptArguments(args), settings=settings, env=env)
 
     async def go() -> ScriptOutcome:
         sandbox = local_sandbox()
@@ -377,6 +379,20 @@ def test_the_gap_in_a_long_stderr_is_marked_where_it_is(skill_with: Callable[...
     assert "ValueError: late (at scripts/r.py, line 3" in tail
     assert outcome.error
     assert "ValueError: late" in outcome.error
+
+
+def test_lines_of_a_traceback_between_the_halves_of_a_secret_do_not_bring_them_together(
+    skill_with: Callable[..., Skill],
+) -> None:
+    source = (
+        "import os, sys\nkey = os.environ['KEY']\n"
+        "lines = key[:8], 'Traceback (most recent call last):', '  File \"a\", line 1', key[8:]\n"
+        "sys.exit('\\n'.join(lines))\n"
+    )
+    outcome = run(skill_with({"scripts/r.py": source}), "r.py", env={"KEY": Secret("correcthorsebattery")})
+    assert outcome.status == "error"
+    assert "[secret KEY]" in outcome.stderr
+    assert "orsebattery" not in outcome.stderr
 
 
 def test_a_quoted_traceback_of_a_successful_script_stays(skill_with: Callable[..., Skill]) -> None:

@@ -13,7 +13,7 @@ from repositories import Repository, Run, make_tree, skill_text
 
 from adk_skills_agent.sources.lock_file import read_skill_lock
 from adk_skills_agent.sources.tree import SkillTree, TreeFile, tree_of
-from adk_skills_agent.sources.update import merge_trees
+from adk_skills_agent.sources.update import merge_trees, unified_diff
 
 BODY = "".join(f"Step {number}.\n" for number in range(1, 12))
 
@@ -309,3 +309,16 @@ def test_a_skill_that_its_source_spoilt_holds_up_no_other_of_that_source(
     assert done.returncode == 1
     assert "Another step." in (installed / "SKILL.md").read_text()
     assert run("verify").returncode == 0
+
+
+def test_a_diff_names_the_lines_and_compares_no_more_than_a_reader_would() -> None:
+    old = [f"line {number}" for number in range(5_000)]
+    new = [*old[:4_000], "new", *old[4_001:]]
+    shown = unified_diff("SKILL.md", old, new)
+    assert shown[:3] == ["--- a/SKILL.md", "+++ b/SKILL.md", "@@ -3998,7 +3998,7 @@"]
+    around = [f" line {number}" for number in (3997, 3998, 3999, 4001, 4002, 4003)]
+    assert shown[3:] == [*around[:3], "-line 4000", "+new", *around[3:]]
+    mixed = [[line for number in range(30_000) for line in (str(number), f"{side} {number}")] for side in "ab"]
+    shown = unified_diff("SKILL.md", *mixed)  # difflib would take ten minutes
+    assert len(shown) == 3 + 2 * (2 * 30_000 - 1)
+    assert shown[2] == "@@ -2,59999 +2,59999 @@"

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.local.namespaces.bubblewrap import kept_group
     from adk_skills_agent.sandbox.local.sandbox import PROCESS_WARNING
     from adk_skills_agent.sandbox.network.hosts import HostNameError, address_refusal, normalise_host, parse_host
-    from adk_skills_agent.sandbox.output import Capture
+    from adk_skills_agent.sandbox.output import Capture, secrets_of_run
     from adk_skills_agent.sandbox.policy import (
         FORMER_LEVELS,
         PRESETS,
@@ -136,7 +136,7 @@ _NAMES = {
     "local.machine": "Machine this_machine",
     "local.namespaces.bubblewrap": "kept_group",
     "network.hosts": "HostNameError address_refusal normalise_host parse_host",
-    "output": "Capture",
+    "output": "Capture secrets_of_run",
     "policy": (
         "FORMER_LEVELS PRESETS PresetName check_env check_env_name check_policy load_policy looks_secret policy_of "
         "resolve_policy"

@@ -25,6 +25,7 @@ from adk_skills_agent.sandbox import (
     SandboxPolicy,
     Status,
     normalise_host,
+    secrets_of_run,
 )
 from adk_skills_agent.scripts.plan import ScriptPlan
 
@@ -157,7 +158,7 @@ def script_outcome(
             stderr, cut_at = head + hide_interpreter(_text(result.stderr[cut_at:])), len(head)
         missing = tuple(thing for thing in missing_things(plan, result) if thing.kind == "program")
         return ScriptOutcome(plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at, missing)
-    stderr, cut_at, exception = _condensed_stderr(result, plan.skill_prefix)
+    stderr, cut_at, exception = _condensed_stderr(plan, result)
     reason = _REASONS.get(result.status) or ("signal" if result.signal is not None else "exit_code")
     cause = str(exception) if exception else _last_line(stderr)
     error = _sentence(plan, result, reason, shorten(cause, error_chars))
@@ -209,14 +210,24 @@ def _text(stream: bytes) -> str:
     return stream.decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
-def _condensed_stderr(result: ExecutionResult, skill_prefix: str) -> tuple[str, int | None, ScriptException | None]:
-    """Stderr with its tracebacks condensed; never across the place where the sandbox left bytes out."""
+def _condensed_stderr(plan: ScriptPlan, result: ExecutionResult) -> tuple[str, int | None, ScriptException | None]:
+    """Stderr with its tracebacks condensed; never across the place where the sandbox left bytes out.
+
+    The lines that go may have stood between the parts of a secret, so secrets are looked for once more.
+    """
+    secrets = secrets_of_run(plan.request, plan.request.policy)
+
+    def condensed(stream: bytes) -> tuple[str, ScriptException | None]:
+        told = hide_interpreter(_text(stream))
+        text, exception = condense_tracebacks(told, skill_prefix=plan.skill_prefix)
+        return (text if secrets is None or text == told else secrets.text(text)), exception
+
     cut_at = result.stderr_cut_at
     if cut_at is None:
-        text, exception = condense_tracebacks(hide_interpreter(_text(result.stderr)), skill_prefix=skill_prefix)
+        text, exception = condensed(result.stderr)
         return text, None, exception
-    head, early = condense_tracebacks(hide_interpreter(_text(result.stderr[:cut_at])), skill_prefix=skill_prefix)
-    tail, late = condense_tracebacks(hide_interpreter(_text(result.stderr[cut_at:])), skill_prefix=skill_prefix)
+    head, early = condensed(result.stderr[:cut_at])
+    tail, late = condensed(result.stderr[cut_at:])
     return head + tail, len(head), late or early
 
 

@@ -7,6 +7,8 @@ by ``git merge-file``, and what remains is a conflict, which stops the update of
 from __future__ import annotations
 
 import difflib
+import itertools
+import re
 import shlex
 import subprocess
 import tempfile
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 Preference = Literal["ours", "theirs"]
 MAX_DIFF_LINES = 400
 """Of one file; what follows is counted."""
+_MOST_COMPARED = 2_000  # lines of a change, half a second at most
+_CONTEXT = 3
+_HUNK = re.compile(r"([-+])(\d+)")
 
 
 class UpdateState(StrEnum):
@@ -128,14 +133,31 @@ def _file_diff(path: str, before: TreeFile | None, after: TreeFile | None) -> It
         return
     if before is not None and after is not None and before.executable != after.executable:
         yield f"{path}: {'may' if after.executable else 'may not'} be executed now"
-    lines = list(difflib.unified_diff(_lines(old), _lines(new), f"a/{path}", f"b/{path}", lineterm=""))
+    lines = unified_diff(path, *(data.decode("utf-8", "replace").splitlines() for data in (old, new)))
     yield from lines[:MAX_DIFF_LINES]
     if len(lines) > MAX_DIFF_LINES:
         yield f"... {len(lines) - MAX_DIFF_LINES:,} more lines of {path}"
 
 
-def _lines(data: bytes) -> list[str]:
-    return data.decode("utf-8", "replace").splitlines()
+def unified_diff(path: str, old: list[str], new: list[str]) -> list[str]:
+    """A unified diff; of many changed lines all are told as replaced, since to compare them takes their square."""
+    begin = _equal(old, new)
+    end = _equal(old[begin:][::-1], new[begin:][::-1])
+    removed, added = (lines[begin : len(lines) - end] for lines in (old, new))
+    if max(len(removed), len(added)) > _MOST_COMPARED:
+        told = [f"@@ -{begin + 1},{len(removed)} +{begin + 1},{len(added)} @@"]
+        told += [f"-{line}" for line in removed] + [f"+{line}" for line in added]
+        return [f"--- a/{path}", f"+++ b/{path}", *told]
+    first = max(0, begin - _CONTEXT)
+    before, after = (lines[first : len(lines) - end + _CONTEXT] for lines in (old, new))
+    told = list(difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", lineterm="", n=_CONTEXT))
+    return [_HUNK.sub(lambda at: f"{at[1]}{int(at[2]) + first}", line) if line[:2] == "@@" else line for line in told]
+
+
+def _equal(old: list[str], new: list[str]) -> int:
+    """How many lines two texts begin with alike."""
+    alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
+    return sum(1 for _ in alike)
 
 
 # Merging.

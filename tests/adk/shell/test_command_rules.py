@@ -58,6 +58,10 @@ uv sync
 git --no-pager log push
 git --weird status
 git -p stash push
+git switch -c feature/x
+git -c color.ui=never -c user.name='A B' log -x
+git rebase main && git bisect start
+git grep -n -e '--x' src
 git commit -m 'Use `x`'; echo $((1 + 2))
 cat <<EOF⏎$(ls)⏎EOF⏎(( n + 1 ))
 printf '%s `x`\n' a
@@ -322,6 +326,25 @@ split --filter='git push' x
 split --filt='git push' x
 sort --compress-program='git push' x
 tar -I 'git push' -xf x
+git bisect run git push
+git bisect run ./build
+git -c core.pager='sh x' log
+git -c core.sshCommand=./x fetch
+git --config-env=core.pager=X log
+git --exec-path=/work log
+git rebase -x 'make test' main
+git rebase --exec='make test' main
+git clone --upload-pack=./x . y
+git clone -c core.fsmonitor=./x . y
+git ls-remote --upload-p ./x .
+git grep -Osh x
+git grep -nO x
+git difftool --extcmd=./x
+git submodule foreach 'git push'
+git filter-branch --tree-filter ./x
+install -s --strip-program=./x a b
+ssh -oProxyCommand=./x host
+scp -S ./x a host:
 printf '%s\n' 'a[$(git push)]' > f; x=$(cat f); echo ${-:x}
 x=$(cat f); echo ${?:x}
 declare "k=$(echo 'a[X(git push)]' | tr X '$')"; ((k))

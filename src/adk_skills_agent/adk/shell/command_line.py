@@ -21,6 +21,7 @@ from adk_skills_agent.adk.shell.command_starters import (
     STARTERS,
     Starter,
     names_programs,
+    started_by_git,
 )
 from adk_skills_agent.adk.shell.command_words import ANY, AS_BLANKS, AS_LINE, LINE_END, Word, text_of, unquoted, word_of
 from adk_skills_agent.errors import ConfigError
@@ -432,9 +433,12 @@ class _Reader:
             if not file.known or file.text.startswith("-") or _is_input(file.text):
                 self._doubt(f"only its run decides what '{name}' reads")
         elif name == "git":
-            values = [text.removeprefix("-c").removeprefix("--config-env=") for text in texts]
-            if any(text.startswith("alias.") for text in values):
-                self._doubt("it says what a sub-command of 'git' means")
+            doubt = started_by_git(texts)
+            if doubt:
+                self._doubt(doubt)
+            started = arguments[texts.index("run") + 1 :] if "bisect" in texts and "run" in texts else ()
+            if started:
+                self._simple(started)
         elif name == "jobs" and "-x" in texts:
             started = arguments[texts.index("-x") + 1 :]
             if started:

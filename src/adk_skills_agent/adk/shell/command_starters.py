@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 # Programs that start others and are called in too many ways to say where the command begins.
@@ -149,5 +149,55 @@ LINE_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "rsync": ("-e", "--rsh", "--rsync-path"),
     "man": ("-P", "--pager", "-H"),
     "zip": ("-TT", "--unzip-command"),
+    "install": ("--strip-program",),
+    "ssh": ("-o", "-F"),
+    "scp": ("-o", "-F", "-S", "-D"),
+    "sftp": ("-o", "-F", "-S", "-D"),
 }
 """Options of programs that start what their value says."""
+
+_OF_ANY_COMMAND = ("--exec", "--upload-pack", "--receive-pack", "--sendmail-cmd", "--smtp-server")
+_OF_ONE_COMMAND: Mapping[str, tuple[str, ...]] = {
+    "rebase": ("-x",),
+    "difftool": ("-x", "--extcmd"),
+    "grep": ("-O", "--open-files-in-pager"),
+    "clone": ("-u", "-c", "--config"),
+    "submodule": ("foreach",),
+    "filter-branch": ("--",),
+    "bisect": ("run",),
+}
+# Settings for one call that name no program.
+_PLAIN_SETTINGS = (
+    "user. author. committer. color. advice. init.defaultbranch core.quotepath core.autocrlf core.eol core.ignorecase "
+    "core.filemode core.abbrev core.longpaths core.safecrlf core.whitespace core.precomposeunicode log. status. blame. "
+    "pull. push.default merge.conflictstyle merge.ff diff.algorithm diff.renames diff.context diff.noprefix "
+    "diff.mnemonicprefix commit.gpgsign tag.gpgsign safe.directory protocol.version gc.auto fetch.prune column. i18n."
+)
+_PLAIN = tuple(_PLAIN_SETTINGS.split())
+
+
+_WITH_VALUE = ("-C", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--attr-source")
+
+
+def started_by_git(words: Sequence[str]) -> str:
+    """Why arguments of ``git`` may start a program that the caller chose; empty when they do not."""
+    position = 0
+    while position < len(words) and words[position].startswith("-"):
+        option, _, setting = words[position].partition("=")
+        if option == "--exec-path" and setting:
+            return "the option --exec-path of 'git' says where its programs are"
+        if words[position] in ("-c", "--config-env"):
+            position += 1
+            setting = words[position] if position < len(words) else ""
+        if option in ("-c", "--config-env") and not setting.lower().startswith(_PLAIN):
+            return f"the setting {setting.partition('=')[0][:40]} of 'git' may name a program"
+        position += 2 if words[position] in _WITH_VALUE else 1
+    command, rest = words[position] if position < len(words) else "", words[position + 1 :]
+    for word in rest:
+        typed = word.partition("=")[0]
+        letters = word[1:] if word.startswith("-") and not word.startswith("--") else ""
+        for option in (*_OF_ANY_COMMAND, *_OF_ONE_COMMAND.get(command, ())):
+            in_part = len(typed) > 3 and option.startswith(typed)
+            if word.startswith(option) or in_part or (len(option) == 2 and option[1] in letters):
+                return f"'git {command} {typed[:20]}' starts a program"
+    return ""

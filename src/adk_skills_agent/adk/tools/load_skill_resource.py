@@ -12,6 +12,7 @@ import hashlib
 import logging
 import time
 from dataclasses import replace
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,8 @@ _MARK = "adk_skills_sha256"
 """Metadata of such an artifact: the file is not saved again while it has these bytes."""
 _INSTRUCTIVE = (".md", ".markdown", ".txt", ".rst")
 """The suffixes of instructions: in them a placeholder for the skill's folder becomes its path, and not in code."""
+_ANSWERS = 256
+"""With a binary file, of one turn: each is looked for among the session's last ones."""
 _RESTORED = "__adk_internal_restored_event"
 """google-adk's mark in ``custom_metadata``; its name there is not public, and there is no other way to know."""
 BINARY_FILE_STATUS = (
@@ -119,13 +122,20 @@ class LoadSkillResourceTool(ToolsetTool):
         await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
         if not llm_request.contents:
             return
+        asked = [
+            response.response
+            for part in llm_request.contents[-1].parts or ()
+            if (response := part.function_response) is not None
+            and response.name == self.name
+            and isinstance(response.response, dict)
+            and response.response.get("status") == BINARY_FILE_STATUS
+        ]
         room, seen = MAX_INLINE_BYTES, set[tuple[str, ...]]()
-        for part in list(llm_request.contents[-1].parts or ()):
-            response = part.function_response
-            if response is None or response.name != self.name or not isinstance(response.response, dict):
-                continue
-            told = response.response
-            if told.get("status") != BINARY_FILE_STATUS or not _is_given(tool_context, response):
+        given = _given_answers(tool_context, self.name) if asked else []
+        if len(asked) > _ANSWERS:
+            logger.warning("%d binary files of one turn are not put into the request", len(asked) - _ANSWERS)
+        for told in asked[:_ANSWERS]:
+            if told not in given:
                 continue
             file = tuple(str(told.get(key)) for key in ("skill_name", "skill", "file_path", "reference"))
             if file in seen:
@@ -267,17 +277,20 @@ class LoadSkillResourceTool(ToolsetTool):
         self.runtime.events.emit(event)
 
 
-def _is_given(tool_context: ToolContext, response: types.FunctionResponse) -> bool:
-    """Whether a tool of this session gave the answer: a client may send one in its name, for any file (row 242).
+def _given_answers(tool_context: ToolContext, name: str) -> list[dict[str, Any]]:
+    """The answers with a binary file that a tool of this session gave, the last ones first.
 
-    It may also make a session with events of anybody; google-adk marks those (row 287).
+    A client may send one in its name, for any file (row 242). It may also make a session with events of anybody;
+    google-adk marks those (row 287).
     """
-    return any(
-        one.name == response.name and one.response == response.response
+    given = (
+        one.response
         for event in reversed(tool_context.session.events)
         if event.author != "user" and not (event.custom_metadata or {}).get(_RESTORED)
         for one in event.get_function_responses()
+        if one.name == name and isinstance(one.response, dict) and one.response.get("status") == BINARY_FILE_STATUS
     )
+    return list(islice(given, _ANSWERS))
 
 
 def _find(skill: KnownSkill, asked: str) -> str:
