@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adk_skills_agent import ExecutionRequest, Permissions, SandboxPolicy, local_sandbox
+from adk_skills_agent import ExecutionRequest, InputFile, Permissions, SandboxPolicy, local_sandbox
 from adk_skills_agent.adk.shell.command_approval import _asked_for
 from adk_skills_agent.adk.shell.command_rules import decide_command
 from adk_skills_agent.errors import ConfigError
@@ -326,6 +327,10 @@ split --filter='git push' x
 split --filt='git push' x
 sort --compress-program='git push' x
 tar -I 'git push' -xf x
+a=$ git push
+>$ git push
+x >$ ⏎git push
+ls;$ git push
 git bisect run git push
 git bisect run ./build
 git -c core.pager='sh x' log
@@ -614,37 +619,73 @@ def test_no_line_raises_and_what_bash_refuses_is_asked_or_denied(line: str) -> N
         assert decision.verdict != "allow"
 
 
+# Where pieces are put, beside a command that is denied: what the grammar takes for another thing than bash hides it.
+AROUND = """\
+{a}⏎{a}{b}marker x⏎{a}; marker x⏎{a}↵marker x⏎{a} | marker x⏎marker x {a}⏎{a} marker x⏎if {a}; then marker x; fi
+echo {a} marker x⏎cat <<A↵{a}↵A↵marker x⏎cat <<A↵{a}marker x↵A↵{b}⏎f() {{ {a}; }}; f marker x
+case {a} in a) marker x;; esac⏎echo "{a}" ; marker x⏎echo "{a}marker x⏎echo '{a}marker x⏎echo ${{b:-{a}}}; marker x
+echo $(( {a} )); marker x⏎[[ {a} ]]; marker x⏎(( {a} )); marker x⏎a=({a}); marker x⏎a={a} marker x
+echo {a} # {b}↵marker x⏎$({a}); marker x⏎for i in {a}; do marker x; done⏎marker x <{a}⏎>{a} marker x
+cat <<{a}↵marker x↵{b}⏎cat <<'{a}'↵marker x↵⏎echo `{a}`; marker x""".replace("\n", "⏎").split("⏎")
+# fmt: off
+MORE = (
+    "marker", "'marker x'", "$(marker x)", "`marker x`", "b='marker x'", "x=marker", "m''arker", "{marker,x}", "a",
+    "b=1", "read v", "export", "local", "select", "until", "coproc", "elif", "else", ";&", ";;&", "\n\tA\n", "A\n",
+    "<<A", "<<-A", "<<'A'", ">>", ">&", "<&", ">|", "<>", "&>", ">(", '$"', "${b:-", "${!b}", "$b", "$((", "$[", "]",
+    "@", "\\`", "\\\\", "'\\''", "^", "%", "+", "--", "+=", "/", "b[", "b[0]=", "a=(", "))", "1>", "3<", "{v}<", "..",
+    "\\x7a", "-", "y", "$(<", '"$(', "if true; then", "a)", "function f {", "|", "$", "$ ", "a=$ ",
+)
+# fmt: on
+DRIVER = """\
+import json, os, subprocess
+started = []
+for line in json.load(open("lines.json")):
+    subprocess.run(["timeout", "1", "bash", "-c", line], stdin=subprocess.DEVNULL, capture_output=True)
+    if os.path.exists("/work/it-ran"):
+        os.unlink("/work/it-ran")
+        started.append(line)
+print("started", json.dumps(started))
+"""
+
+
 @pytest.mark.slow
 async def test_no_line_that_may_run_starts_what_a_rule_denies(tmp_path: Path) -> None:
     """Lines of pieces, in a sandbox where the denied program leaves a file when it runs."""
-    found = [0, 0]
 
-    async def check(line: str) -> None:
-        if decide_command(Permissions(commands={"marker *": "deny"}), line).verdict != "allow":
-            return
-        found[0] += 1
-        result = await sandbox.run(
-            ExecutionRequest(("bash", "-c", line), SandboxPolicy(extra_ro=(str(folder),), wall_seconds=5), env=env)
+    async def started(lines: list[str]) -> list[str]:
+        request = ExecutionRequest(
+            (sys.executable, "-c", DRIVER),
+            SandboxPolicy(extra_ro=(str(folder),), wall_seconds=300),
+            env={"PATH": f"{folder}:/usr/bin:/bin"},
+            input_files=(InputFile("lines.json", json.dumps(lines).encode()),),
         )
-        found[1] += "marker" in line
-        assert not [file for file in result.files if file.path == "it-ran"], repr(line)
+        result = await sandbox.run(request)
+        said = result.stdout.decode().rpartition("started ")[2]
+        return list(json.loads(said or "null"))
 
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "marker").write_text("#!/bin/sh\necho > /work/it-ran\n")
     (folder / "marker").chmod(0o755)
-    env = {"PATH": f"{folder}:/usr/bin:/bin"}
     sandbox = local_sandbox()
-    proof = await sandbox.run(ExecutionRequest(("marker",), SandboxPolicy(extra_ro=(str(folder),)), env=env))
-    assert [file.path for file in proof.files] == ["it-ran"]
-    draw = random.Random(int(os.environ.get("ADK_SKILLS_SEED", "16")))
-    pieces = [*_MARKS.split(), *_WORDS.split(), *["marker"] * 25, "m\\arker", "'marker'", "bash -c", "\n", *[" "] * 20]
-    for _ in range(20_000):
-        glue = draw.choice(["", " "])
-        await check(glue.join(draw.choice(pieces) for _ in range(draw.randint(2, 9))))
-        if found[1] > 400:
-            break
-    assert found[1] > 100
+    try:
+        assert await started(["marker x", "echo marker x"]) == ["marker x"]
+        draw = random.Random(int(os.environ.get("ADK_SKILLS_SEED", "16")))
+        pieces = [*_MARKS.split(), *_WORDS.split(), *MORE, *["marker"] * 25, "m\\arker", "bash -c", "\n", *[" "] * 20]
+        lines: list[str] = []
+        for _ in range(int(os.environ.get("ADK_SKILLS_LINES", "30_000"))):
+            some = [
+                "".join(draw.choice(pieces) + draw.choice(["", "", " "]) for _ in range(draw.randint(1, 6)))
+                for _ in "ab"
+            ]
+            line = draw.choice(AROUND).format(a=some[0], b=some[1]).replace("↵", "\n")
+            if decide_command(Permissions(commands={"marker *": "deny"}), line).verdict == "allow":
+                lines.append(line)
+        assert sum("marker" in line for line in lines) > 100
+        for begin in range(0, len(lines), 200):
+            assert await started(lines[begin : begin + 200]) == []
+    finally:
+        await sandbox.close()
 
 
 @pytest.mark.parametrize("part", ["{a", "a[b", "<<A ", "s3 ", "a|", "$("])

@@ -14,6 +14,18 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from adk_skills_agent.adk.shell.command_nodes import (
+    ARGUMENTS,
+    CODED,
+    below,
+    is_count,
+    is_in_quotes,
+    is_quoted,
+    is_together,
+    may_hold_a_command,
+    names_in,
+    unread,
+)
 from adk_skills_agent.adk.shell.command_starters import (
     LINE_OPTIONS,
     OTHER_STARTERS,
@@ -23,7 +35,7 @@ from adk_skills_agent.adk.shell.command_starters import (
     names_programs,
     started_by_git,
 )
-from adk_skills_agent.adk.shell.command_words import ANY, AS_BLANKS, AS_LINE, LINE_END, Word, text_of, unquoted, word_of
+from adk_skills_agent.adk.shell.command_words import ANY, AS_BLANKS, AS_LINE, LINE_END, Word, text_of, word_of
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox import check_env_name
 
@@ -51,7 +63,6 @@ _DOCUMENT_OF_VARIABLE = re.compile(r"<<-?[ \t]*+\$")  # the grammar reads anothe
 _NUMBERED_INPUT = re.compile(r"(?:^|[\s;&|()])\d+<")  # the grammar takes some of these numbers for words
 _NAMED_DESCRIPTOR = re.compile(r"\{\w+\}[<>]")  # the grammar takes it for a word of the command
 _EVERY = "*"  # of the variables: which one is not known
-_ARGUMENTS = "@"  # $1, $2 and so on
 # Bash evaluates what is assigned to these.
 _INTEGERS = frozenset(
     {"BASHPID", "EPOCHSECONDS", "EPOCHREALTIME", "HISTCMD", "LINENO", "OPTIND", "RANDOM", "SECONDS", "SRANDOM"}
@@ -96,7 +107,7 @@ class CommandLine:
             self.doubts.append("bash may evaluate a text of it that has a command inside")
         unknown = set(self.unknown)
         if self.has_functions:
-            unknown.add(_ARGUMENTS)
+            unknown.add(ARGUMENTS)
         made_of: dict[str, list[str]] = {}
         for name, parts in self.values.items():
             for part in parts:
@@ -107,7 +118,7 @@ class CommandLine:
             unknown |= grown
             waiting += grown
         evaluated = unknown if _EVERY in self.evaluated else unknown & self.evaluated
-        if evaluated - ({_ARGUMENTS} if _EVERY in self.evaluated else set()):
+        if evaluated - ({ARGUMENTS} if _EVERY in self.evaluated else set()):
             self.doubts.append("bash may evaluate a text in it that only the run decides")
 
 
@@ -205,7 +216,7 @@ class _Reader:
         if depth > _MOST_DEPTH:
             self._doubt("it is nested too deeply to be read")
             return
-        if node.type in _ONE_LINE and not _is_together(node):
+        if node.type in _ONE_LINE and not is_together(node):
             self._doubt("it cannot be read as a command line")
         if node.type in ("command", "declaration_command", "unset_command"):
             self._command(node, more)
@@ -235,17 +246,19 @@ class _Reader:
         kind = node.type
         written = text_of(node)
         if kind in _LITERALS:
-            text = _unread(node) if kind == "heredoc_body" else word_of(node).text
+            text = unread(node) if kind == "heredoc_body" else word_of(node).text
             if kind == "heredoc_body":
                 if "$[" in written or "$((" in written:
                     self._evaluated(node)
-                if _hides(_ESCAPED.sub("", text)) and not _is_quoted(node):
+                if _hides(_ESCAPED.sub("", text)) and not is_quoted(node):
                     self._doubt("it hides a command in a here-document")
-            if _hides(text) or (kind == "ansi_c_string" and _CODED.search(written)):
+            if _hides(text) or (kind == "ansi_c_string" and CODED.search(written)):
                 self._found.hides.add(text)
-                if kind in ("raw_string", "ansi_c_string") and _is_in_quotes(node):
+                if kind in ("raw_string", "ansi_c_string") and is_in_quotes(node):
                     self._doubt("it has quotes in an expansion in quotes")
         elif kind in ("expansion", "simple_expansion"):
+            if kind == "simple_expansion" and not _SIMPLE_EXPANSION.fullmatch(written):
+                self._doubt("it cannot be read as a command line")
             if "@P}" in written:
                 self._doubt("it expands the text of a variable like a prompt")
             if _EVALUATING_EXPANSION.match(written):
@@ -271,8 +284,8 @@ class _Reader:
     def _evaluated(self, node: Node | None = None) -> None:
         """Note that bash evaluates the texts of all variables in a node; without one, of every variable."""
         self._found.evaluates = True
-        self._found.evaluated |= {_EVERY} if node is None else _names(node)
-        if node is not None and any(not _is_count(one) for one in _below(node, "command_substitution")):
+        self._found.evaluated |= {_EVERY} if node is None else names_in(node)
+        if node is not None and any(not is_count(one) for one in below(node, "command_substitution")):
             self._doubt("bash evaluates the output of a command")
 
     def _value(self, name: str, parts: Iterable[Node], *, globs: bool = False) -> None:
@@ -283,8 +296,8 @@ class _Reader:
             found.evaluates = True
             found.evaluated.add(name)
         for part in parts:
-            found.values.setdefault(name, set()).update(_names(part))
-            if _may_hold_a_command(part, globs=globs):
+            found.values.setdefault(name, set()).update(names_in(part))
+            if may_hold_a_command(part, globs=globs):
                 found.unknown.add(name)
 
     def _loop(self, node: Node) -> None:
@@ -294,7 +307,7 @@ class _Reader:
             values = node.children_by_field_name("value")
             self._value(text_of(variable), values, globs=True)
             if not values:
-                self._found.values.setdefault(text_of(variable), set()).add(_ARGUMENTS)
+                self._found.values.setdefault(text_of(variable), set()).add(ARGUMENTS)
 
     def _behind_redirections(self, node: Node) -> tuple[Node, ...]:
         """``git >log push``: the grammar takes all words behind ``>`` for files, bash only the first."""
@@ -460,7 +473,7 @@ class _Reader:
             self._evaluated()
         elif name == "set":
             if any(not word.known or "$" in word.text or "`" in word.text for word in arguments):
-                self._found.unknown.add(_ARGUMENTS)
+                self._found.unknown.add(ARGUMENTS)
             self._set(arguments)
         elif name in _KEYWORDS or name in ("read", "wait", "getopts", "mapfile", "readarray"):
             plain = all(_PLAIN_NAME.fullmatch(text) for text in texts)
@@ -534,7 +547,7 @@ class _Reader:
             if rest:
                 self._line(rest[0].text, known=rest[0].known)
                 if any(not _PLAIN_NAME.fullmatch(one.text) for one in rest[1:]):
-                    self._found.unknown.add(_ARGUMENTS)
+                    self._found.unknown.add(ARGUMENTS)
             else:
                 self._doubt(f"'{name}' is told nothing")
         elif reads or not rest or _is_input(rest[0].text):
@@ -669,89 +682,6 @@ def _hides(text: str) -> bool:
     return "$(" in text or "`" in text or "${ " in text or "@P}" in text
 
 
-def _is_in_quotes(node: Node) -> bool:
-    """Whether a quoted text stands in an expansion in double quotes, where bash takes its quotes for characters."""
-    above = node.parent
-    expanded = False
-    while above is not None and above.type not in ("command_substitution", "process_substitution", "program"):
-        if expanded and above.type in ("string", "translated_string", "heredoc_body"):
-            return True
-        expanded |= above.type == "expansion"
-        above = above.parent
-    return False
-
-
-def _below(node: Node, kind: str) -> Iterator[Node]:
-    """The outermost nodes of a kind in a node."""
-    waiting = [node]
-    while waiting:
-        one = waiting.pop()
-        if one.type == kind:
-            yield one
-        else:
-            waiting += one.children
-
-
-def _names(node: Node) -> set[str]:
-    """Each name that a text has: of variables in it, or what bash may take for one when it evaluates the text."""
-    text = text_of(node)
-    names = set(re.findall(r"[^\W\d]\w*", text))
-    return names | {_ARGUMENTS} if re.search(r"\$\{?[\d@*]", text) else names
-
-
-def _may_hold_a_command(value: Node, *, globs: bool) -> bool:
-    """Whether a value may have a command in it, or a part of one: ``$``, a backquote, or what only the run knows."""
-    waiting = [value]
-    while waiting:
-        node = waiting.pop()
-        kind = node.type
-        if kind == "command_substitution":
-            if not _is_count(node):
-                return True
-        elif kind not in ("arithmetic_expansion", "process_substitution"):
-            if _is_part_of_a_command(node) or (globs and _is_name_of_files(node)):
-                return True
-            waiting += node.children
-    return False
-
-
-def _is_part_of_a_command(node: Node) -> bool:
-    kind = node.type
-    written = text_of(node)
-    if kind in ("expansion", "simple_expansion"):
-        return "@E}" in written or re.match(r"\$\{?(?:BASH_|PS\d|_\b)", written) is not None
-    if kind == "ansi_c_string":
-        return _CODED.search(written) is not None
-    if kind in ("word", "raw_string", "string_content"):
-        return re.search(r"[$`]", unquoted(written) if kind == "word" else written) is not None
-    return False
-
-
-def _is_name_of_files(node: Node) -> bool:
-    """Whether names of files, or characters between two others, come in the place of a word."""
-    written = text_of(node)
-    if node.type not in ("word", "concatenation") or _NUMBERS.fullmatch(written) or word_of(node).known:
-        return False
-    expanded = any(child.type in ("expansion", "simple_expansion") for child in node.children)
-    return not expanded or re.search(r"[*?\[{]", re.sub(r"\$\{[^}]*\}", "", written)) is not None
-
-
-def _is_count(node: Node) -> bool:
-    """Whether a substitution is a number for sure: what ``wc`` counts, or ``nproc``."""
-    commands = [child for child in node.children if child.is_named]
-    if len(commands) != 1:
-        return False
-    last = commands[0]
-    if last.type == "pipeline":
-        last = last.children[-1]
-    if last.type == "redirected_statement":
-        body = last.child_by_field_name("body")
-        if body is None:
-            return False
-        last = body
-    return last.type == "command" and _COUNT.fullmatch(text_of(last)) is not None
-
-
 def _may_evaluate(arguments: Sequence[Word]) -> bool:
     """Whether ``test`` or ``[`` may get ``-v``, whose operand bash evaluates."""
     words = list(arguments)
@@ -762,25 +692,6 @@ def _may_evaluate(arguments: Sequence[Word]) -> bool:
     if len(words) in (2, 3):
         return not words[len(words) - 2].known
     return len(words) > 3 and not all(word.known for word in words)
-
-
-def _unread(node: Node) -> str:
-    """A here-document without the substitutions in it, which are read by themselves."""
-    source = node.text or b""
-    pieces = []
-    position = node.start_byte
-    for child in sorted(_below(node, "command_substitution"), key=lambda one: one.start_byte):
-        pieces.append(source[position - node.start_byte : child.start_byte - node.start_byte])
-        position = child.end_byte
-    pieces.append(source[position - node.start_byte :])
-    return b"".join(pieces).decode("utf-8", "replace")
-
-
-def _is_quoted(body: Node) -> bool:
-    """Whether the word that ends a here-document is in quotes, so that bash expands nothing in it."""
-    above = body.parent
-    starts = [child for child in above.children if child.type == "heredoc_start"] if above is not None else []
-    return bool(starts) and all(re.search(r"[\\'\"]", text_of(start)) is not None for start in starts)
 
 
 def _is_input(path: str) -> bool:
@@ -802,15 +713,14 @@ def _replaces(option: str, behind: Sequence[Word]) -> bool:
 
 _LITERALS = frozenset({"raw_string", "string", "translated_string", "ansi_c_string", "word", "heredoc_body"})
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
-_CODED = re.compile(r"\\[xuU0-7]")
 _PLACE = re.compile(r"\{[^{}]*\}")  # of xargs and parallel, for their input
 _NO_SHELL_TEXT = re.compile(r"[-\w./:=@%+,{}]*")
-_NUMBERS = re.compile(r"-?\d+|\{-?\d+\.\.-?\d+(?:\.\.-?\d+)?\}")
-_COUNT = re.compile(r"(?:wc|nproc)(?: -[-\w]+)*")
 _REREAD = re.compile(r"`.*\\[`$\\]", re.DOTALL)  # bash takes the backslash away first
 _PLAIN_NAME = re.compile(r"[-+]?\w*")
 # ${!x}, ${x:y}, ${a[x]}: the text of a variable is taken for a name or a number.
 _EVALUATING_EXPANSION = re.compile(r"\$\{(?:!|#?\w+\[[^]@*]|(?:[\w@*]+|[-#?$!])(?:\[[^]]*\])?:[^-=?+])")
+# The grammar takes white space behind the dollar for a part of it (row 322).
+_SIMPLE_EXPANSION = re.compile(r"\$(?:\w+|[@*#?$!-])")
 _EVALUATING_TEST = re.compile(r"(?<!\S)-(?:eq|ne|lt|le|gt|ge|v)(?!\w)")
 _MOST_STARTS = 20  # words that are looked at as the first of a command
 _LOADER = re.compile(r"ld-linux.*\.so.*|ld-musl.*\.so.*|ld\.so.*|ld-\d.*\.so")
@@ -829,19 +739,6 @@ _KEYWORDS = ("export", "declare", "typeset", "local", "readonly", "unset", "unse
 # The grammar passes over some line ends before a backslash, and would make two commands one.
 _PARTS = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect", "heredoc_body", "<", ">"})
 _ONE_LINE = frozenset({"command", "declaration_command", "unset_command", "redirected_statement", "file_redirect"})
-_BETWEEN_WORDS = re.compile(rb"(?:[ \t]|\\\n)*")
-
-
-def _is_together(node: Node) -> bool:
-    """Whether between the parts of a command there is nothing but blanks and continued lines."""
-    source = node.text or b""
-    position = node.start_byte
-    for child in node.children:
-        between = source[position - node.start_byte : child.start_byte - node.start_byte]
-        if _BETWEEN_WORDS.fullmatch(between) is None:
-            return False
-        position = child.end_byte
-    return True
 
 
 def _changes_words(option: str) -> bool:
