@@ -73,23 +73,24 @@ async def ask() -> Any:
         *,
         session_of: Answered | None = None,
         artifacts: dict[str, bytes] | None = None,
+        user: str = "user",
     ) -> Answered:
         if session_of is None:
             runner = InMemoryRunner(agent=agent, app_name="tests")
             runners.append(runner)
-            session_id = (await runner.session_service.create_session(app_name="tests", user_id="user")).id
+            session_id = (await runner.session_service.create_session(app_name="tests", user_id=user)).id
         else:
             runner, session_id = session_of.runner, session_of.session_id
         for name, content in (artifacts or {}).items():
             await runner.artifact_service.save_artifact(
                 app_name="tests",
-                user_id="user",
+                user_id=user,
                 session_id=session_id,
                 filename=name,
                 artifact=types.Part.from_bytes(data=content, mime_type="application/octet-stream"),
             )
         message = types.Content(role="user", parts=[types.Part(text=question)])
-        events = [event async for event in runner.run_async(user_id="user", session_id=session_id, new_message=message)]
+        events = [event async for event in runner.run_async(user_id=user, session_id=session_id, new_message=message)]
         return Answered(events, runner, session_id)
 
     yield run

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 from google.adk.code_executors import UnsafeLocalCodeExecutor as GoogleExecutor
-from tool_calls import agent_with
+from tool_calls import agent_with, many_calls
 
+from adk_skills_agent.adk.permissions import Decision, Verdict
+from adk_skills_agent.adk.shell import command_approval
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.packages import SkillEnvironments
 
@@ -127,4 +129,35 @@ async def test_row_244_packages_that_are_looked_for_leave_the_loops_threads_free
     finally:
         go_on.set()
     await asyncio.gather(*running)
+    await toolset.close()
+
+
+async def test_row_323_long_lines_of_one_user_keep_no_other_user_waiting(
+    worker: Path, rehearse: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """24 lines of 99 KB in one answer took 4 s each of the loop's threads, which all tools of all users share."""
+    go_on, began = threading.Event(), threading.Semaphore(0)
+
+    def waits(*_: Any) -> Any:
+        began.release()
+        go_on.wait()
+        return Decision(Verdict.DENY, "execute", "a", "seen")
+
+    monkeypatch.setattr(command_approval, "decide_command", waits)
+    toolset = SkillToolset.from_dirs([worker], policy="trusted", shell=True, permissions={"commands": {"b": "deny"}})
+    agent = agent_with(rehearse(many_calls(("execute", {"command": "echo"}))), toolset)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    running = [asyncio.create_task(ask(agent, "go")) for _ in range(12)]
+    try:
+        async with asyncio.timeout(20):
+            while not began.acquire(blocking=False):
+                await asyncio.sleep(0.01)
+            writing = agent_with(rehearse(many_calls(("write_file", {"path": "a", "content": "x"}))), toolset)
+            other = await ask(writing, "go", user="other")
+    finally:
+        go_on.set()
+    assert [result["status"] for _, result in other.results] == ["ok"]
+    assert not began.acquire(blocking=False)  # one line of a user at a time
+    answered = await asyncio.gather(*running)
+    assert [one.results[0][1]["error_code"] for one in answered] == ["PERMISSION_DENIED"] * 12
     await toolset.close()

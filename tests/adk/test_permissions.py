@@ -197,6 +197,11 @@ async def test_the_owner_is_told_of_a_misspelled_rule_and_not_of_one_that_hides_
         ({"scripts": {"": "ask"}}, "scripts: '' is no name and no wildcard. Write one such as 'db-*'."),
         ({"scripts": {"/etc/x": "ask"}}, "scripts: '/etc/x' is no name and no wildcard. Write one such as 'db-*'."),
         ({"tools": {3: "ask"}}, "tools: 3 is no name and no wildcard. Write one such as 'db-*'."),
+        (
+            {"tools": {"execute": "deny"}},
+            "tools: 'execute' is a tool of the shell, and these rules are for tools that skills bring. Rules for what "
+            "the shell runs are under 'commands' ('*' for all); a tool of a skill is written '*/execute'.",
+        ),
         ({"remember": "forever"}, "remember must be once, session, owner, not 'forever'."),
     ],
 )

@@ -14,7 +14,6 @@ the owner.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import re
 from collections.abc import Sequence
@@ -102,19 +101,24 @@ async def hosts_of_call(runtime: SkillRuntime, tool_context: ToolContext, skill:
         return HostsOfCall(rules)
     state = tool_context.state
     # No more than is kept, whatever a client wrote there: each name is compared with all rules (row 317).
-    wanted = _names(state.get(_key("wanted", tool_context, skill.name)))[-_MOST_KEPT:]
+    kept = _names(state.get(_key("wanted", tool_context, skill.name)))[-_MOST_KEPT:]
+    wanted = [host for host in kept if _is_asked_about(rules, host)]
     approvals = Approvals(tool_context, skill, runtime.permissions)
     await asyncio.to_thread(approvals.look_up)
     subjects = approvals.of_kind(HOST, [f"{HOST}{host}" for host in wanted])
     approved = [subject.removeprefix(HOST) for subject in subjects]
     rejected = set(_names(state.get(_key("rejected", tool_context, skill.name))))
-    pending = []
-    for host in wanted:
-        with contextlib.suppress(ConfigError):
-            parse_host(host)  # what a client wrote there may be no name of one
-            if host not in approved and host not in rejected and verdict_of(rules, host) is Verdict.ASK:
-                pending.append(host)
+    pending = [host for host in wanted if host not in approved and host not in rejected]
     return HostsOfCall(replace(rules, allowed=(*rules.allowed, *approved)), tuple(pending[:_MOST_ASKED]))
+
+
+def _is_asked_about(rules: HostRules, host: str) -> bool:
+    """Whether a name in the state may be one of those: a client may write any text there, and its own yes (row 324)."""
+    try:
+        name, port = parse_host(host)
+    except ConfigError:
+        return False
+    return host == (name if port is None else f"{name}:{port}") and verdict_of(rules, host) is Verdict.ASK
 
 
 def verdict_of(rules: HostRules, host: str) -> Verdict | None:

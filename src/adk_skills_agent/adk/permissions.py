@@ -67,9 +67,9 @@ OWN_TOOLS: Mapping[Action, tuple[str, ...]] = {
     "activate": ("load_skill", "use_skill"),
     "read": ("load_skill_resource", "read_reference"),
     "run": ("run_skill_script", "execute_skill_script", "run_script"),
-    "execute": ("execute",),
 }
 """The toolset's tools, by what they do; a rule names them in full and without a prefix."""
+_OF_THE_SHELL = frozenset({"execute", "read_file", "write_file", "edit_file", "job_output", "stop_job"})
 SKILL = "skill"
 """The subject of an approval that covers a version of a skill as a whole."""
 HOST = "host:"
@@ -306,7 +306,8 @@ class Permissions:
             script = self._script_rule(skill, target)
             if script is not None:
                 return script
-        own = {*OWN_TOOLS[action], *(folded(self._prefix + name) for name in OWN_TOOLS[action])}
+        names = OWN_TOOLS.get(action, ())
+        own = {*names, *(folded(self._prefix + name) for name in names)}
         named = [rule for rule in self.rules if rule.kind == "tools" and folded(rule.pattern) in own]
         return max(named, key=lambda rule: rule.rank, default=None)
 
@@ -407,6 +408,11 @@ def _rules(kind: str, patterns: Mapping[str, Verdict | str] | None) -> list[Rule
         if not of_commands and (not written or "\\" in pattern or pattern.startswith("/")):
             raise ConfigError(f"{kind}: {pattern!r} is no name and no wildcard. Write one such as 'db-*'.")
         text = " ".join(pattern.split()) if of_commands else pattern.strip()
+        if kind == "tools" and text in _OF_THE_SHELL:
+            raise ConfigError(
+                f"tools: {text!r} is a tool of the shell, and these rules are for tools that skills bring. Rules for "
+                f"what the shell runs are under 'commands' ('*' for all); a tool of a skill is written '*/{text}'."
+            )
         rules.append(Rule(kind, text, _word(Verdict, verdict, f"{kind}: {pattern}")))
     return rules
 

@@ -398,3 +398,39 @@ async def test_row_317_of_names_that_a_client_writes_into_the_state_no_more_coun
     assert conversation.questions == []
     assert conversation.results[-1].get("error_code") is None, conversation.results
     assert conversation.results[-1]["return_code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "opens"),
+    [
+        ("evil.test", False),
+        ("evil.test:{port}", False),
+        ("*.test:{port}", False),
+        ("*.a.test:{port}", False),
+        ("Evil.a.test.:{port}", False),
+        ("evil.a.test:{port}", True),  # a user may say yes to it, and this is the user's own client
+    ],
+)
+async def test_row_324_a_client_that_writes_its_own_yes_opens_no_host_that_nobody_is_asked_about(
+    folder: Path, origin: int, chat: Any, rehearse: Any, host: str, opens: bool
+) -> None:
+    """Seen: ``CONNECT evil.test:22`` went through where the only rule was a question about ``*.a.test``."""
+    skills = toolset(folder, permissions={"hosts": {"*.a.test": "ask"}})
+    skill = skills.runtime.source.local("weather")
+    assert skill is not None
+    targets = [f"evil.test:{origin}", f"evil.a.test:{origin}"]
+    conversation = await chat(agent_with(rehearse(calls(run(*targets), "done")), skills))
+    agent = conversation.runner.agent.name
+    host = host.format(port=origin)
+    state = {
+        f"_adk_skill_hosts_wanted:{agent}:weather": [host],
+        f"_adk_skill_approval:{agent}:weather:host:{host}": skill.version(),
+    }
+    said = types.Content(role="user", parts=[types.Part(text="Go")])
+    session = {"user_id": "user", "session_id": conversation.session_id}
+    conversation.events += [
+        event async for event in conversation.runner.run_async(**session, new_message=said, state_delta=state)
+    ]
+    assert conversation.questions == []
+    ends = ["403", "200" if opens else "403"]
+    assert lines(conversation.results[-1]) == [f"{target} {end}" for target, end in zip(targets, ends, strict=True)]

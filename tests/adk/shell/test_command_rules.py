@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from adk_skills_agent import ExecutionRequest, InputFile, Permissions, SandboxPolicy, local_sandbox
 from adk_skills_agent.adk.shell.command_approval import _asked_for
+from adk_skills_agent.adk.shell.command_line import read_line
 from adk_skills_agent.adk.shell.command_rules import decide_command
 from adk_skills_agent.errors import ConfigError
 
@@ -327,10 +328,6 @@ split --filter='git push' x
 split --filt='git push' x
 sort --compress-program='git push' x
 tar -I 'git push' -xf x
-a=$ git push
->$ git push
-x >$ ⏎git push
-ls;$ git push
 git bisect run git push
 git bisect run ./build
 git -c core.pager='sh x' log
@@ -633,7 +630,7 @@ MORE = (
     "b=1", "read v", "export", "local", "select", "until", "coproc", "elif", "else", ";&", ";;&", "\n\tA\n", "A\n",
     "<<A", "<<-A", "<<'A'", ">>", ">&", "<&", ">|", "<>", "&>", ">(", '$"', "${b:-", "${!b}", "$b", "$((", "$[", "]",
     "@", "\\`", "\\\\", "'\\''", "^", "%", "+", "--", "+=", "/", "b[", "b[0]=", "a=(", "))", "1>", "3<", "{v}<", "..",
-    "\\x7a", "-", "y", "$(<", '"$(', "if true; then", "a)", "function f {", "|", "$", "$ ", "a=$ ",
+    "\\x7a", "-", "y", "$(<", '"$(', "if true; then", "a)", "function f {", "|", "$", "$ ", "a=$ ", "\n A\n", "\nA ",
 )
 # fmt: on
 DRIVER = """\
@@ -665,7 +662,8 @@ async def test_no_line_that_may_run_starts_what_a_rule_denies(tmp_path: Path) ->
 
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "marker").write_text("#!/bin/sh\necho > /work/it-ran\n")
+    # Not a file of shell commands, which 'bash marker' may run: a file is a program like any other.
+    (folder / "marker").write_text('#!/usr/bin/awk -f\nBEGIN { ran = "/work/it-ran"; print > ran }\n')
     (folder / "marker").chmod(0o755)
     sandbox = local_sandbox()
     try:
@@ -686,6 +684,14 @@ async def test_no_line_that_may_run_starts_what_a_rule_denies(tmp_path: Path) ->
             assert await started(lines[begin : begin + 200]) == []
     finally:
         await sandbox.close()
+
+
+@pytest.mark.parametrize("line", ["a;" * 49_500, "eval '" + "a;" * 40_000 + "'", "env env a;" * 9_000])
+def test_row_323_a_line_has_no_more_commands_than_are_compared_in_a_moment(line: str) -> None:
+    """Each is compared with each rule: 49,500 took 11 s with 30 rules."""
+    rules = {f"tool{number} * --force *": "ask" for number in range(30)}
+    assert decided(line, rules) == "ask"
+    assert len(read_line(line).commands) < 2_000
 
 
 @pytest.mark.parametrize("part", ["{a", "a[b", "<<A ", "s3 ", "a|", "$("])
@@ -781,6 +787,44 @@ def test_row_192_a_question_about_a_line_names_every_command_that_a_yes_covers()
     assert "'git push origin'" in _asked_for(decision)
     assert "and 8 more" in _asked_for(decision)
     assert "covers" not in _asked_for(decide_command(rules, "rm a; git push b"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "a=$ git push",
+            ">$ git push",
+            "x >$ \ngit push",
+            "ls;$ git push",
+            "a=$\tgit push",
+            "0>0 git push",
+            "10>x git push",
+        ),
+        *("cat <<A\n  A\n# $(git push)\nA", "cat <<A\nA # $(git push)\nA", "cat <<-A\n\t A\n# $(git push)\nA"),
+        *("cat <<A\nA;# `git push`\nA", "cat <<A.*\nb\nA.*", "cat <<A\nb", "cat <<A <<B\nA\n B\n# $(git push)\nB"),
+        "cat <<-A\nb\n \tA\n# $(git push)\nA",
+    ],
+)
+def test_row_322_what_the_grammar_reads_otherwise_than_bash_is_asked_about(line: str) -> None:
+    assert decided(line) == "ask"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("cat <<A\nb\nA", "cat <<-A\n\tb\n\tA\nls", "cat <<'A'\n  A\n# $(x)\nA\n", "ls <<\\EOF\n$(x)\nEOF\n"),
+        *("cat <<A && ls\na $b\nA\ncat x", 'cat <<"E-1" > x\n A\nE-1\n'),
+        *(
+            "a 3>&1 1>&2 2>&3; cat 9> x",
+            "x=$(cat <<A\nb\nA\n)",
+            "cat <<A | wc\nA\n",
+            "if x; then\n  cat <<A\n  b\nA\nfi",
+        ),
+    ],
+)
+def test_here_documents_are_read(line: str) -> None:
+    assert decided(line) == ("ask" if line.startswith("cat <<'A'\n  A") else "allow")
 
 
 @pytest.mark.parametrize(

@@ -130,19 +130,24 @@ _Result = TypeVar("_Result")
 
 
 async def in_own_thread(
-    tool_context: ToolContext, work: Callable[..., _Result], /, *args: Any, **named: Any
+    tool_context: ToolContext,
+    work: Callable[..., _Result],
+    /,
+    *args: Any,
+    turns: Semaphore = _PREPARING,
+    **named: Any,
 ) -> _Result:
-    """Do what looks for packages, and blocks: an index may be slow, and an installation takes minutes.
+    """Do what blocks for long: an index of packages may be slow, and an installation takes minutes.
 
-    It has a thread of its own, of which a user has a share: all tools of all users, and the agent's name look-ups, wait
-    for the few threads of the loop's pool (row 244). A caller that is cancelled leaves the work alone, which keeps its
-    place to the end. Raises what the work raises, or ``TooManyRuns``.
+    It has a thread of its own, of which a user has a share (of ``turns``): all tools of all users, and the agent's name
+    look-ups, wait for the few threads of the loop's pool (row 244). A caller that is cancelled leaves the work alone,
+    which keeps its place to the end. Raises what the work raises, or ``TooManyRuns``.
     """
     session, began = tool_context.session, False
 
     async def alone() -> _Result:
         nonlocal began
-        async with _PREPARING.turn(share_of(session.app_name, session.user_id, session.id)):
+        async with turns.turn(share_of(session.app_name, session.user_id, session.id)):
             began = True
             return await in_thread(lambda: work(*args, **named), None)
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
 from adk_skills_agent.adk.guard import call_key
 from adk_skills_agent.adk.permissions import Decision, Keep, Verdict, own_question, refusal
+from adk_skills_agent.adk.running.packages import in_own_thread
 from adk_skills_agent.adk.shell.command_rules import decide_command
 from adk_skills_agent.adk.shell.command_words import AS_BLANKS
 from adk_skills_agent.errors import ErrorCode
+from adk_skills_agent.sandbox import MAX_WAITING, Semaphore
 
 if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.runtime import SkillRuntime
 
+_DECIDING = Semaphore(2, fair=True, most_waiting=MAX_WAITING)
+"""Lines that are read at a time, one of a user: a long one takes seconds of a processor (row 323)."""
 _MARK = "adk_skills_command"
 _SHOWN = 400
 _SHOWN_REASON = 2_000  # it names a dozen commands
@@ -36,8 +39,10 @@ async def permit_command(runtime: SkillRuntime, context: ToolContext, line: str,
         return None
     if not runtime.grants.has(skill) and not runtime.permissions.hosts:
         skill = ""  # its commands get what those of any skill get
-    decision = await asyncio.to_thread(
-        lambda: decide_command(runtime.permissions, line, runtime.trusted_tools(context, skill))
+    decision = await in_own_thread(
+        context,
+        lambda: decide_command(runtime.permissions, line, runtime.trusted_tools(context, skill)),
+        turns=_DECIDING,
     )
     if decision.verdict is Verdict.ALLOW:
         return None

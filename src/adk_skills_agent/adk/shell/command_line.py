@@ -18,6 +18,7 @@ from adk_skills_agent.adk.shell.command_nodes import (
     ARGUMENTS,
     CODED,
     below,
+    ends_where_bash_ends_it,
     is_count,
     is_in_quotes,
     is_quoted,
@@ -49,6 +50,7 @@ _TREE_SECONDS = 0.3
 _PIECE_BYTES = 4_096
 _MOST_DOCUMENTS = 100  # the grammar looks for the end of each in all that is behind it
 _MOST_DEPTH = 200  # of the tree
+_MOST_COMMANDS = 300  # each is compared with each rule
 _MOST_SHELLS = 5  # a line in a line in a line
 _MOST_LINES = 30  # that are read within one
 _MOST_JOINED = 100  # words that become one line
@@ -60,7 +62,8 @@ _ODD = re.compile(r"[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f\ue000-\uf8ff\ud800-\udfff
 _ESCAPED_BLANK = re.compile(r"(?:^|[\s;&|(){}<>`\"'=!])\\[ \t]", re.MULTILINE)
 _BEHIND_CLOSING = re.compile(r"[<>]&-[ \t]*+(?!\d*[<>])[^\s;&|)}<>#]")  # the grammar leaves these words out
 _DOCUMENT_OF_VARIABLE = re.compile(r"<<-?[ \t]*+\$")  # the grammar reads another end than bash
-_NUMBERED_INPUT = re.compile(r"(?:^|[\s;&|()])\d+<")  # the grammar takes some of these numbers for words
+# The grammar takes some of these numbers for words.
+_NUMBERED = re.compile(r"(?:^|[\s;&|()])(?:\d+<|(?![1-9]>)\d+>)")
 _NAMED_DESCRIPTOR = re.compile(r"\{\w+\}[<>]")  # the grammar takes it for a word of the command
 _EVERY = "*"  # of the variables: which one is not known
 # Bash evaluates what is assigned to these.
@@ -154,8 +157,8 @@ def _read(line: str, depth: int = 0, inner: Iterator[int] | None = None) -> Comm
         return found
     if _BEHIND_CLOSING.search(line):
         found.doubts.append("words stand behind a redirection")
-    if _NUMBERED_INPUT.search(line):
-        found.doubts.append("an input in it has a number")
+    if _NUMBERED.search(line):
+        found.doubts.append("an input or output in it has a number")
     if _DOCUMENT_OF_VARIABLE.search(line):
         found.doubts.append("a here-document in it ends with a variable")
     if _NAMED_DESCRIPTOR.search(line):
@@ -167,7 +170,7 @@ def _read(line: str, depth: int = 0, inner: Iterator[int] | None = None) -> Comm
                 pass
         found.doubts.append("it cannot be read as a command line" if root is not None else "it takes too long to read")
         return found
-    _Reader(found, depth, inner).visit(root, 0)
+    _Reader(found, line.encode(), depth, inner).visit(root, 0)
     return found
 
 
@@ -202,8 +205,9 @@ def _language() -> Language:
 class _Reader:
     """Collects the simple commands of one tree."""
 
-    def __init__(self, found: CommandLine, depth: int, inner: Iterator[int]) -> None:
+    def __init__(self, found: CommandLine, source: bytes, depth: int, inner: Iterator[int]) -> None:
         self._found = found
+        self._source = source
         self._depth = depth
         self._inner = inner
         self._nested = 0
@@ -216,8 +220,13 @@ class _Reader:
         if depth > _MOST_DEPTH:
             self._doubt("it is nested too deeply to be read")
             return
+        if len(self._found.commands) > _MOST_COMMANDS:
+            self._doubt("it has too many commands to be read")
+            return
         if node.type in _ONE_LINE and not is_together(node):
             self._doubt("it cannot be read as a command line")
+        elif node.type == "heredoc_redirect" and not ends_where_bash_ends_it(node, self._source):
+            self._doubt("it cannot be known where a here-document in it ends")
         if node.type in ("command", "declaration_command", "unset_command"):
             self._command(node, more)
         elif node.type == "test_command" and node.children and node.children[0].type == "[":

@@ -16,6 +16,7 @@ ARGUMENTS = "@"
 CODED = re.compile(r"\\[xuU0-7]")
 _NUMBERS = re.compile(r"-?\d+|\{-?\d+\.\.-?\d+(?:\.\.-?\d+)?\}")
 _COUNT = re.compile(r"(?:wc|nproc)(?: -[-\w]+)*")
+_END_OF_DOCUMENT = re.compile(r"([\w.%+-]+)|'([\w.%+-]+)'|\"([\w.%+-]+)\"|\\([\w.%+-]+)")
 _BETWEEN_WORDS = re.compile(rb"(?:[ \t]|\\\n)*")
 
 
@@ -131,3 +132,18 @@ def is_together(node: Node) -> bool:
             return False
         position = child.end_byte
     return True
+
+
+def ends_where_bash_ends_it(document: Node, source: bytes) -> bool:
+    """Whether a here-document ends at the line that is its word; the grammar takes ``  EOF`` and ``EOF # x`` for it."""
+    parts = {child.type: child for child in document.children}
+    begin, end = parts.get("heredoc_start"), parts.get("heredoc_end")
+    word = _END_OF_DOCUMENT.fullmatch(text_of(begin)) if begin is not None else None
+    if begin is None or end is None or word is None:
+        return False
+    tabs = b"\t" if "<<-" in parts else b""
+    first = source.find(b"\n", begin.end_byte) + 1
+    lines = source[first:].split(b"\n")
+    place = source.count(b"\n", first, end.start_byte)
+    ends = [line.lstrip(tabs) == word[word.lastindex or 0].encode() for line in lines[: place + 1]]
+    return first > 0 and ends.index(True) == place if any(ends) else False
