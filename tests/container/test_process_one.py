@@ -49,6 +49,11 @@ LIMITS = {
 LEAVES = """
 import os, socket, time
 kept = "kept"
+if {writes} and os.fork() == 0:
+    os.setsid()
+    time.sleep(0.5)
+    while True:
+        os.write(1, bytes(1 << 16))
 if os.fork() == 0:
     os.setsid()
     for number in range(3):
@@ -69,13 +74,17 @@ async def test_row_170_a_command_with_too_many_terminals_is_ended(sandbox: Conta
     assert "more terminals than are allowed" in str(result.notes)
 
 
+@pytest.mark.parametrize("writes", [False, True])
 @pytest.mark.parametrize("what", TAKES)
-async def test_row_170_what_is_taken_between_two_executions_ends_the_session(
-    sandbox: ContainerSandbox, what: str
+async def test_rows_170_and_325_what_is_taken_between_two_executions_ends_the_session(
+    sandbox: ContainerSandbox, what: str, writes: bool
 ) -> None:
-    """Seen: 2.6 GB of sockets and all terminals of the machine, for as long as the session lasted."""
+    """Seen: 2.6 GB of sockets and all terminals of the machine, for as long as the session lasted.
+
+    And again while something wrote: the program waited until its output was read, and looked at nothing.
+    """
     sessions = Sessions(sandbox.session_host())
-    first = await sessions.execute("a", SessionRequest(LEAVES.format(takes=TAKES[what]), POLICY))
+    first = await sessions.execute("a", SessionRequest(LEAVES.format(takes=TAKES[what], writes=writes), POLICY))
     assert first.status == "ok", first
     await asyncio.sleep(10)
     after = await sessions.execute("a", SessionRequest("'kept' in globals()", POLICY))

@@ -9,8 +9,9 @@ import tracemalloc
 import pytest
 from keeping import Host, Kept
 
-from adk_skills_agent.sandbox.contract import IsolationLevel
+from adk_skills_agent.sandbox.contract import InputFile, IsolationLevel
 from adk_skills_agent.sandbox.secrets import Secret
+from adk_skills_agent.sandbox.sessions import session
 
 # Everything a session can set: names, environment, working directory, files, modules, signals, its standard streams.
 MARKS = """
@@ -403,6 +404,49 @@ async def test_row_211_what_is_left_running_uses_no_more_time_than_an_execution_
         while place.session.is_usable:
             await asyncio.sleep(0.05)
     assert (await kept.run("1", **limits)).session_reset
+
+
+FLOOD = """
+import os, subprocess, sys
+writer = "import os, time\\ntime.sleep(0.3)\\nos.write(1, b'.' * ((1 << 18) - 10) + os.environb[b'TOKEN_OF_TEST'])"
+writer += "\\nwhile True: os.write(1, b',' * 65536)"
+child = subprocess.Popen([sys.executable, "-c", writer], start_new_session=True)
+"""
+
+
+async def test_row_325_what_is_left_running_and_writes_without_end_keeps_nobody_waiting(kept: Kept) -> None:
+    """Seen: the program waited until its output was read, and the agent until its input was: without a limit."""
+    value = "hunter2-correct-horse"
+    token = {"TOKEN_OF_TEST": Secret(value)}
+    assert (await kept.run(FLOOD, env=token)).status == "ok"
+    await asyncio.sleep(1.5)
+    async with asyncio.timeout(60):
+        second = await kept.run("len(open('x').read())", env=token, input_files=(InputFile("x", b"z" * (2 << 20)),))
+    assert (second.status, second.stdout) == ("ok", b"2097152\n"), second
+    told = " ".join(second.notes)
+    assert "were dropped" in told
+    assert not [start for start in range(len(value) - 6) if value[start : start + 7] in told], told[-300:]
+
+
+async def test_row_325_code_that_stops_the_program_of_its_session_ends_at_a_deadline(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_SENDING_SECONDS", 0.5)
+    stopping = """
+import os, subprocess, sys
+stop = f"import os, signal, time\\ntime.sleep(0.3)\\nos.kill({os.getppid()}, signal.SIGSTOP)"
+child = subprocess.Popen([sys.executable, "-c", stop], start_new_session=True)
+"""
+    first = await kept.run(stopping)
+    assert first.status == "ok"
+    await asyncio.sleep(1.5)
+    async with asyncio.timeout(60):
+        second = await kept.run("'kept'", input_files=(InputFile("x", b"z" * (2 << 20)),), wall_seconds=1.0)
+    if second.status == "ok":
+        pytest.skip("no signal of its code reaches the program here")
+    assert second.status == "timeout", second
+    assert "did not take what was sent to it" in " ".join(second.notes)
+    assert (await kept.run("1")).session_reset
 
 
 async def test_what_is_left_running_and_waits_stays(kept: Kept) -> None:

@@ -60,7 +60,7 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"}
 _ODD = re.compile(r"[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f\ue000-\uf8ff\ud800-\udfff]")
 # The grammar takes these for white space, bash for a word that begins with a space.
 _ESCAPED_BLANK = re.compile(r"(?:^|[\s;&|(){}<>`\"'=!])\\[ \t]", re.MULTILINE)
-_BEHIND_CLOSING = re.compile(r"[<>]&-[ \t]*+(?!\d*[<>])[^\s;&|)}<>#]")  # the grammar leaves these words out
+_BEHIND_CLOSING = re.compile(r"[<>]&[ \t]*-[ \t]*+(?!\d*[<>])[^\s;&|)}<>#]")  # the grammar leaves these words out
 _DOCUMENT_OF_VARIABLE = re.compile(r"<<-?[ \t]*+\$")  # the grammar reads another end than bash
 # The grammar takes some of these numbers for words.
 _NUMBERED = re.compile(r"(?:^|[\s;&|()])(?:\d+<|(?![1-9]>)\d+>)")

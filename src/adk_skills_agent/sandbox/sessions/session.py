@@ -43,6 +43,8 @@ _LATE_SECONDS = 5.0
 """After the deadline and its grace: how long the sandbox may take to say that it has ended what ran. It may itself wait
 two seconds for the code to begin, and two for the traceback of code that has ended."""
 _CANCEL_SECONDS = 1.0
+_SENDING_SECONDS = 5.0
+_SENT_PER_SECOND = 4 << 20  # bytes, of any engine or network
 _MOST_PATH_CHARS = 4096
 _MOST_REMEMBERED = 20_000  # files, of which others may be hard links
 _MOST_LATE_CHARS = 2000
@@ -198,17 +200,18 @@ class PythonSession:
         self.state = SessionState.BUSY
         is_sent = False
         try:
-            for data in sent:
-                await channel.send(data)
-            is_sent = True
-            seconds = policy.wall_seconds
-            limit = None if seconds is None else seconds + policy.term_grace_seconds + _LATE_SECONDS
             try:
+                async with asyncio.timeout(_sending_seconds(request)):
+                    for data in sent:
+                        await channel.send(data)
+                is_sent = True
+                seconds = policy.wall_seconds
+                limit = None if seconds is None else seconds + policy.term_grace_seconds + _LATE_SECONDS
                 async with asyncio.timeout(limit):
                     await self._listen(execution)
             except TimeoutError:  # the sandbox should have ended it long ago: it hangs, or the code has stopped it
                 execution.is_overdue = True
-                execution.lost = "its sandbox ended"
+                execution.lost = "its sandbox ended" if is_sent else "its sandbox did not take what was sent to it"
         except BaseException as error:
             execution.discard()
             if isinstance(error, asyncio.CancelledError):
@@ -406,12 +409,15 @@ class Execution(Answer):
             )
         elif status is not Status.OK and done.get("exit") != 0:
             notes.append(KEPT)
+        if unheard := self.number("unheard"):
+            notes.append(f"{int(unheard):,} bytes that earlier executions left running wrote meanwhile were dropped.")
         if unlisted := self.number("unlisted"):
             notes.append(f"{int(unlisted):,} more files were not collected.")
         notes += self.notes
         if late:
             late = self._view.text(late)
-            late = late if self._secrets is None else self._secrets.redact(late)  # before anything of it is cut off
+            if self._secrets is not None:  # before anything of it is cut off
+                late = self._secrets.redact_start(late)[0] if unheard else self._secrets.redact(late)
             text = "".join(c if c.isprintable() or c in "\n\t" else "?" for c in late.decode("utf-8", "replace"))
             text = text if len(text) <= _MOST_LATE_CHARS else f"...{text[-_MOST_LATE_CHARS:]}"
             notes.append(f"What earlier executions left running wrote meanwhile: {text.rstrip()}")
@@ -523,6 +529,12 @@ def request_frames(number: int, request: SessionRequest) -> Iterator[bytes]:
         yield last
 
     return in_order()
+
+
+def _sending_seconds(request: SessionRequest) -> float:
+    """How long a sandbox may take to read what is sent: code that has stopped its program never does (row 325)."""
+    size = len(request.code) + sum(len(file.content) for file in request.input_files)
+    return _SENDING_SECONDS + size / _SENT_PER_SECOND
 
 
 def _inside(path: str, what: str) -> str:

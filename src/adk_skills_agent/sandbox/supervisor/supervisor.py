@@ -39,6 +39,7 @@ from adk_skills_agent.sandbox.supervisor.script_end import QuickEnd
 _CHUNK = 1 << 18
 _PIPE_CHUNK = 1 << 16
 _MOST_QUEUED = 1 << 20  # then what runs waits with its output until the host has read
+_MOST_LATE = 1 << 18  # from the end of one execution to that of the next; less than waits in the queue
 _MOST_OLD_PIPES = 16
 _MOST_DRAINED = 1 << 20
 _LOOK_MILLISECONDS = 50
@@ -77,7 +78,8 @@ class Supervisor:
         self._pipes = Pipes(self._poll)
         self._inputs = Inputs(self._workspace)
         self._file_bytes: int | None = None
-        self._last_id = 0
+        self._last_id = self._unheard = 0
+        self._late_bytes = _MOST_LATE
 
     def serve(self) -> None:
         """Until the channel is closed; never returns."""
@@ -153,8 +155,8 @@ class Supervisor:
             self._interrupt(run)
 
     def _overtime(self) -> None:
-        """The host does not read: what runs has to wait with its output, but its deadline holds."""
-        if self._running is not None and self._running.drain_until is None:
+        """The host does not read: what runs has to wait with its output, but its deadline and its limits hold."""
+        if self._running is None or self._running.drain_until is None:
             self._look_at_clock()
 
     def _interrupt(self, run: Running) -> None:
@@ -310,6 +312,14 @@ class Supervisor:
                 self._kill(run, "it wrote too much and was killed")
 
     def _pass_on(self, number: int, stream: int, data: bytes, late: bool) -> None:
+        if late:
+            # Nobody reads between two executions, so nobody may wait for it; nor is it worth the host's time (row 325).
+            heard = data[: self._late_bytes]
+            self._late_bytes -= len(heard)
+            self._unheard += len(data) - len(heard)
+            data = heard
+            if not data:
+                return
         frame = {"t": "out", "id": number, "s": stream, "b64": frames.base64(data)}
         self._send({**frame, "late": True} if late else frame)
 
@@ -394,6 +404,9 @@ class Supervisor:
         if run.files is not None:
             run.done["unlisted"] = self._workspace.tell_changes(run.id, run.files, self._send)
             run.done["cut"] = self._workspace.cut_at
+        if self._unheard:
+            run.done["unheard"], self._unheard = self._unheard, 0
+        self._late_bytes = _MOST_LATE
         took = round((time.monotonic() - run.began) * 1000, 3)
         self._send({"t": "done", "id": run.id, "ms": took, "lost": run.lost, **run.done})
         if self._ending:
