@@ -176,12 +176,13 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
         return _Turn(self, share)
 
     async def __aenter__(self) -> None:
-        await self._take(())
+        await self.take(())
 
     async def __aexit__(self, *error: object) -> None:
-        self._give_back(())
+        self.give_back(())
 
-    async def _take(self, share: Share) -> None:
+    async def take(self, share: Share) -> None:
+        """Wait for a place that is given back elsewhere, in a thread perhaps; see :meth:`turn`."""
         with self._lock:
             path = self._path(share)
             if self._may_have(path):
@@ -208,10 +209,11 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
                         holder.waiting -= 1
                     self._forget_idle(path)
             if granted:  # the place was ours already when the wait was cancelled
-                self._give_back(share)
+                self.give_back(share)
             raise
 
-    def _give_back(self, share: Share) -> None:
+    def give_back(self, share: Share) -> None:
+        """Give back a place that :meth:`take` gave; from any thread."""
         with self._lock:
             path = self._path(share)
             for holder in path:
@@ -303,10 +305,10 @@ class _Turn(contextlib.AbstractAsyncContextManager[None]):
         self._share = share
 
     async def __aenter__(self) -> None:
-        await self._semaphore._take(self._share)
+        await self._semaphore.take(self._share)
 
     async def __aexit__(self, *error: object) -> None:
-        self._semaphore._give_back(self._share)
+        self._semaphore.give_back(self._share)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -13,28 +13,30 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 
-from adk_skills_agent.sandbox.threads import OnePerProcess
+from adk_skills_agent.sandbox.threads import OnePerProcess, Semaphore, Share
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """``await resolve(host, port)``: numeric addresses, best first. Raises ``OSError`` when there are none."""
 
 _MOST_THREADS = 128
-"""The proxy of a run has two lookups at a time, and waits for those that hang; these are for 64 runs."""
-_places = OnePerProcess(lambda: threading.BoundedSemaphore(_MOST_THREADS))
+_places = OnePerProcess(lambda: Semaphore(_MOST_THREADS, fair=True))
+"""Each is had until its lookup has ended, whoever waits for it: runs that are over leave theirs behind (row 326)."""
 
 
-async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a normalised name, by the system's resolver; an OSError when there are none."""
+async def resolve(host: str, port: int, share: Share = ()) -> list[str]:
+    """The addresses of a normalised name, by the system's resolver; an OSError when there are none.
+
+    ``share`` says for whom, as that of a run: who has many lookups that hang waits for a place, and nobody else does.
+    """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[list[str]] = loop.create_future()
     places = _places()
-    if not places.acquire(blocking=False):
-        raise OSError(0, "too many names are looked up at this moment")
+    await places.take(share)
     try:
-        work = (host, port, loop, answer, places)
+        work = (host, port, loop, answer, lambda: places.give_back(share))
         threading.Thread(target=_work, args=work, name="adk-skills-resolver", daemon=True).start()
     except RuntimeError as error:  # no more threads
-        places.release()
+        places.give_back(share)
         raise OSError(0, str(error)) from error
     return await answer
 
@@ -52,7 +54,7 @@ def _work(
     port: int,
     loop: asyncio.AbstractEventLoop,
     answer: asyncio.Future[list[str]],
-    places: threading.BoundedSemaphore,
+    ended: Callable[[], None],
 ) -> None:
     addresses: list[str] = []
     problem: OSError | None = None
@@ -63,7 +65,7 @@ def _work(
     except UnicodeError as error:  # a label the codec of the socket module does not take
         problem = OSError(str(error))
     finally:
-        places.release()
+        ended()
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
         loop.call_soon_threadsafe(_deliver, answer, addresses, problem)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import sys
@@ -97,7 +98,11 @@ def network_of_run(request: ExecutionRequest, policy: SandboxPolicy) -> RunNetwo
         return None
     secrets = secrets_of_run(request, policy)
     return RunNetwork(
-        policy.network, served_loop(), label=request.label, redact=None if secrets is None else secrets.host_name
+        policy.network,
+        served_loop(),
+        resolve=functools.partial(system_resolve, share=request.share),
+        label=request.label,
+        redact=None if secrets is None else secrets.host_name,
     )
 
 
