@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LAST_TEXTS = 64
+_MOST_TRUSTED = 200  # entries of allowed-tools, each of which is compared with each command of a line (row 323)
 DEFAULT_SCRIPT_TIMEOUT = 300.0
 """google-adk's default. The object itself says that nobody gave a time: a time of somebody's own then comes first."""
 
@@ -151,7 +152,10 @@ class SkillRuntime:
         if not self.trust_allowed_tools:
             return ()
         skills = [self.source.local(name) for name in ([only] if only else self.active.active(context))]
-        return tuple(dict.fromkeys(tool for skill in skills if skill is not None for tool in skill.allowed_tools))
+        entries = dict.fromkeys(tool for skill in skills if skill is not None for tool in skill.allowed_tools)
+        if len(entries) > _MOST_TRUSTED:
+            logger.warning("of %d entries of allowed-tools the first %d are trusted", len(entries), _MOST_TRUSTED)
+        return tuple(entries)[:_MOST_TRUSTED]
 
     @property
     def empty(self) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from approval_chat import agent_with, calls
+from google.adk.environment import LocalEnvironment
 
 from adk_skills_agent import Secret, SkillToolset
 
@@ -77,4 +78,72 @@ async def test_row_166_a_yes_to_a_command_is_none_with_the_hosts_of_another_skil
     await talk.answer(True)
     assert talk.results[-1]["error_code"] == "APPROVAL_REQUIRED"
     assert "granted to skill 'weather'" in talk.question["hint"]
+    await toolset.close()
+
+
+async def test_row_327_a_yes_to_commands_names_what_they_can_run_and_is_none_to_a_script(
+    make_skill: Callable[..., Path], rehearse: Any, chat: Any
+) -> None:
+    """Seen: the question named the first script, by the order of names, and the yes let all others run."""
+    files = {"scripts/a_status.sh": "echo fine\n", "scripts/wipe.sh": "echo wiped\n", "scripts/b.sh": "echo b\n"}
+    root = make_skill("ops", files=files).parent
+    rules = {"scripts": {"ops/a_status.sh": "ask", "ops/wipe.sh": "ask"}}
+    toolset = SkillToolset.from_dirs([root], shell=True, permissions=rules)
+    status = ("execute", {"command": "bash /skills/ops/scripts/a_status.sh"})
+    wipe = ("run_skill_script", {"skill_name": "ops", "file_path": "wipe.sh"})
+    talk = await chat(
+        agent_with(rehearse(calls(("load_skill", {"skill_name": "ops"}), status, wipe, "Done.")), toolset)
+    )
+    await talk.say("go")
+    assert talk.question["hint"].startswith(
+        "Run 'scripts/*' of the skill 'ops'? (a command can run any of its scripts, and rules ask about "
+        "scripts/a_status.sh, scripts/wipe.sh; "
+    )
+    await talk.answer(True)
+    assert talk.results[2]["stdout"] == "fine\n"
+    assert talk.question["hint"].startswith("Run 'scripts/wipe.sh' of the skill 'ops'? ")
+    await talk.answer(False)
+    assert [result for result in talk.results if "wiped" in str(result)] == []
+    await toolset.close()
+
+
+async def test_row_327_many_scripts_that_a_rule_asks_about_make_one_short_question(
+    make_skill: Callable[..., Path], rehearse: Any, chat: Any
+) -> None:
+    """Seen: 10,000 of them stopped the agent for 8 s at each command, and the question had 300,000 characters."""
+    root = make_skill("ops", files={f"scripts/{number}.sh": "echo\n" for number in range(500)}).parent
+    toolset = SkillToolset.from_dirs([root], shell=True, permissions={"scripts": {"*.sh": "ask"}})
+    look = ("execute", {"command": "echo done"})
+    talk = await chat(agent_with(rehearse(calls(("load_skill", {"skill_name": "ops"}), look, look, "Done.")), toolset))
+    await talk.say("go")
+    assert " and 480 more; " in talk.question["hint"]
+    assert talk.question["payload"]["skill_approval"]["approves"] == ["scripts"]
+    assert len(str(talk.question)) < 2_000
+    await talk.answer(True)
+    assert [result.get("stdout") for result in talk.results[-2:]] == ["done\n", "done\n"]
+    assert len(talk.questions) == 1
+    await toolset.close()
+
+
+async def test_row_328_the_shell_of_an_environment_reads_a_line_as_the_rules_do(
+    make_skill: Callable[..., Path], rehearse: Any, chat: Any, tmp_path: Path
+) -> None:
+    """Seen: Debian's /bin/sh takes ``&>`` for ``&`` and ``>``, and knows no ``$'...'``: what was denied ran."""
+    root, folder = make_skill("ops").parent, tmp_path / "work"
+    folder.mkdir()
+    lines = ["touch planted", "echo &>f touch planted", "echo $'a\\'; touch planted #'", "[[ -e f ]] && cat f"]
+    toolset = SkillToolset.from_dirs(
+        [root],
+        shell=True,
+        environment=LocalEnvironment(working_dir=folder),
+        permissions={"commands": {"touch *": "deny"}},
+    )
+    talk = await chat(
+        agent_with(rehearse(calls(*(("execute", {"command": line}) for line in lines), "Done.")), toolset)
+    )
+    await talk.say("go")
+    assert talk.results[0]["error_code"] == "PERMISSION_DENIED"
+    assert talk.results[2]["stdout"] == "a'; touch planted #\n"
+    assert talk.results[3]["stdout"] == "touch planted\n"
+    assert [path.name for path in folder.iterdir()] == ["f"]
     await toolset.close()

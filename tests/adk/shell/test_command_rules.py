@@ -10,13 +10,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adk_skills_agent import ExecutionRequest, InputFile, Permissions, SandboxPolicy, local_sandbox
+from adk_skills_agent import ExecutionRequest, InputFile, Permissions, SandboxPolicy, SkillToolset, local_sandbox
 from adk_skills_agent.adk.shell.command_approval import _asked_for
 from adk_skills_agent.adk.shell.command_line import read_line
 from adk_skills_agent.adk.shell.command_rules import decide_command
@@ -684,6 +685,18 @@ async def test_no_line_that_may_run_starts_what_a_rule_denies(tmp_path: Path) ->
             assert await started(lines[begin : begin + 200]) == []
     finally:
         await sandbox.close()
+
+
+async def test_row_323_of_the_entries_of_allowed_tools_no_more_are_compared_than_a_skill_has(
+    make_skill: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """20,000 took 0.7 s for each command of a line."""
+    skill = make_skill("ops") / "SKILL.md"
+    entries = " ".join(f"Bash(x{number}*y)" for number in range(1_000))
+    skill.write_text(f"---\nname: ops\ndescription: Runs.\nallowed-tools: {entries}\n---\nRun.\n")
+    toolset = SkillToolset.from_dirs([skill.parent.parent], shell=True, trust_allowed_tools=True)
+    assert toolset.runtime.trusted_tools(None, "ops")[-1] == "Bash(x199*y)"  # type: ignore[arg-type]
+    assert "the first 200 are trusted" in caplog.text
 
 
 @pytest.mark.parametrize("line", ["a;" * 49_500, "eval '" + "a;" * 40_000 + "'", "env env a;" * 9_000])

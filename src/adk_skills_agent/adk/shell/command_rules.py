@@ -76,7 +76,7 @@ def _also(asked: Sequence[Decision], strictest: Decision, subjects: Sequence[str
     return f". The same yes covers {', '.join(map(repr, list(others)[:_MOST_ASKED]))}{more}" if others else ""
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)  # a line may have 100 KB
 def _bash_reads(line: str) -> bool:
     """Whether bash itself can read a line; it executes nothing of it. True where there is no bash to ask."""
     bash = shutil.which("bash", path="/usr/local/bin:/usr/bin:/bin")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -303,7 +304,10 @@ class EnvironmentShell:
         try:
             if not getattr(self.environment, "is_initialized", True):
                 await self.environment.initialize()
-            found = await self.environment.execute(call.command, timeout=call.seconds)
+            command = call.command
+            if self.runtime.permissions.commands:  # they read bash, and '/bin/sh' may be another shell (row 328)
+                command = f"exec bash -c {shlex.quote(command)}"
+            found = await self.environment.execute(command, timeout=call.seconds)
             stdout, stderr = found.stdout.encode("utf-8", "replace"), found.stderr.encode("utf-8", "replace")
             code, timed_out = getattr(found, "exit_code", 0), bool(getattr(found, "timed_out", False))
         except SkillsError:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.permissions import Decision, Verdict, both, weigh
+from adk_skills_agent.adk.permissions import Decision, Permissions, Verdict, subject_of, weigh
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.sandbox import ReadOnlyMount
 
@@ -25,6 +27,9 @@ logger = logging.getLogger(__name__)
 SKILLS_DIR = PurePosixPath("/skills")
 """The folder of the active skills' folders, as commands and the model see it."""
 
+EVERY_SCRIPT = "scripts"
+"""The subject of an approval that covers commands, where a rule asks about a script that one could run."""
+_NAMED = 20  # scripts in one question
 _UNUSUAL = re.compile(r"[^\w.-]")
 
 
@@ -89,9 +94,32 @@ async def _decision(runtime: SkillRuntime, skill: KnownSkill) -> Decision:
     decision = permissions.decide(skill, "run")
     if not any(rule.kind == "scripts" for rule in permissions.rules):
         return decision  # no script differs from the others
-    for path in await asyncio.to_thread(skill.files):
-        decision = both(decision, permissions.decide(skill, "run", path))
-    return decision
+    files = tuple(await asyncio.to_thread(skill.files))
+    known = _decided.setdefault(permissions, {})
+    found = known.get(skill.name)
+    if found is None or found[0] != files:
+        found = known[skill.name] = (files, await asyncio.to_thread(_of_all, permissions, skill, files, decision))
+    return found[1]
+
+
+_decided: weakref.WeakKeyDictionary[Permissions, dict[str, tuple[tuple[str, ...], Decision]]]
+_decided = weakref.WeakKeyDictionary()  # by skill: with many files it takes a second (row 327)
+
+
+def _of_all(permissions: Permissions, skill: KnownSkill, files: Sequence[str], decision: Decision) -> Decision:
+    """The verdict on a command, which can run any script. A yes to one covers no call of a script by itself."""
+    asked = []
+    for path in files:
+        of_file = permissions.decide(skill, "run", path)
+        if of_file.verdict is Verdict.DENY:
+            return of_file
+        if subject_of("run", path) in of_file.subjects:
+            asked.append(path)
+    if not asked:
+        return decision
+    more = f" and {len(asked) - _NAMED:,} more" if len(asked) > _NAMED else ""
+    reason = f"a command can run any of its scripts, and rules ask about {', '.join(asked[:_NAMED])}{more}"
+    return Decision(Verdict.ASK, "run", "scripts/*", reason, None, (*decision.subjects, EVERY_SCRIPT))
 
 
 def skill_mounts(skills: list[MountedSkill], versions: dict[str, str]) -> tuple[ReadOnlyMount, ...]:
