@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import random
 import shutil
 import subprocess
 import sys
@@ -17,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adk_skills_agent import ExecutionRequest, InputFile, Permissions, SandboxPolicy, SkillToolset, local_sandbox
+from adk_skills_agent import Permissions, SkillToolset
 from adk_skills_agent.adk.shell.command_approval import _asked_for
 from adk_skills_agent.adk.shell.command_line import read_line
 from adk_skills_agent.adk.shell.command_rules import decide_command
@@ -615,76 +612,6 @@ def test_no_line_raises_and_what_bash_refuses_is_asked_or_denied(line: str) -> N
     read = subprocess.run([bash, "-n"], input=line.encode(), capture_output=True, check=False)
     if read.returncode != 0:
         assert decision.verdict != "allow"
-
-
-# Where pieces are put, beside a command that is denied: what the grammar takes for another thing than bash hides it.
-AROUND = """\
-{a}⏎{a}{b}marker x⏎{a}; marker x⏎{a}↵marker x⏎{a} | marker x⏎marker x {a}⏎{a} marker x⏎if {a}; then marker x; fi
-echo {a} marker x⏎cat <<A↵{a}↵A↵marker x⏎cat <<A↵{a}marker x↵A↵{b}⏎f() {{ {a}; }}; f marker x
-case {a} in a) marker x;; esac⏎echo "{a}" ; marker x⏎echo "{a}marker x⏎echo '{a}marker x⏎echo ${{b:-{a}}}; marker x
-echo $(( {a} )); marker x⏎[[ {a} ]]; marker x⏎(( {a} )); marker x⏎a=({a}); marker x⏎a={a} marker x
-echo {a} # {b}↵marker x⏎$({a}); marker x⏎for i in {a}; do marker x; done⏎marker x <{a}⏎>{a} marker x
-cat <<{a}↵marker x↵{b}⏎cat <<'{a}'↵marker x↵⏎echo `{a}`; marker x""".replace("\n", "⏎").split("⏎")
-# fmt: off
-MORE = (
-    "marker", "'marker x'", "$(marker x)", "`marker x`", "b='marker x'", "x=marker", "m''arker", "{marker,x}", "a",
-    "b=1", "read v", "export", "local", "select", "until", "coproc", "elif", "else", ";&", ";;&", "\n\tA\n", "A\n",
-    "<<A", "<<-A", "<<'A'", ">>", ">&", "<&", ">|", "<>", "&>", ">(", '$"', "${b:-", "${!b}", "$b", "$((", "$[", "]",
-    "@", "\\`", "\\\\", "'\\''", "^", "%", "+", "--", "+=", "/", "b[", "b[0]=", "a=(", "))", "1>", "3<", "{v}<", "..",
-    "\\x7a", "-", "y", "$(<", '"$(', "if true; then", "a)", "function f {", "|", "$", "$ ", "a=$ ", "\n A\n", "\nA ",
-)
-# fmt: on
-DRIVER = """\
-import json, os, subprocess
-started = []
-for line in json.load(open("lines.json")):
-    subprocess.run(["timeout", "1", "bash", "-c", line], stdin=subprocess.DEVNULL, capture_output=True)
-    if os.path.exists("/work/it-ran"):
-        os.unlink("/work/it-ran")
-        started.append(line)
-print("started", json.dumps(started))
-"""
-
-
-@pytest.mark.slow
-async def test_no_line_that_may_run_starts_what_a_rule_denies(tmp_path: Path) -> None:
-    """Lines of pieces, in a sandbox where the denied program leaves a file when it runs."""
-
-    async def started(lines: list[str]) -> list[str]:
-        request = ExecutionRequest(
-            (sys.executable, "-c", DRIVER),
-            SandboxPolicy(extra_ro=(str(folder),), wall_seconds=300),
-            env={"PATH": f"{folder}:/usr/bin:/bin"},
-            input_files=(InputFile("lines.json", json.dumps(lines).encode()),),
-        )
-        result = await sandbox.run(request)
-        said = result.stdout.decode().rpartition("started ")[2]
-        return list(json.loads(said or "null"))
-
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    # Not a file of shell commands, which 'bash marker' may run: a file is a program like any other.
-    (folder / "marker").write_text('#!/usr/bin/awk -f\nBEGIN { ran = "/work/it-ran"; print > ran }\n')
-    (folder / "marker").chmod(0o755)
-    sandbox = local_sandbox()
-    try:
-        assert await started(["marker x", "echo marker x"]) == ["marker x"]
-        draw = random.Random(int(os.environ.get("ADK_SKILLS_SEED", "16")))
-        pieces = [*_MARKS.split(), *_WORDS.split(), *MORE, *["marker"] * 25, "m\\arker", "bash -c", "\n", *[" "] * 20]
-        lines: list[str] = []
-        for _ in range(int(os.environ.get("ADK_SKILLS_LINES", "30_000"))):
-            some = [
-                "".join(draw.choice(pieces) + draw.choice(["", "", " "]) for _ in range(draw.randint(1, 6)))
-                for _ in "ab"
-            ]
-            line = draw.choice(AROUND).format(a=some[0], b=some[1]).replace("↵", "\n")
-            if decide_command(Permissions(commands={"marker *": "deny"}), line).verdict == "allow":
-                lines.append(line)
-        assert sum("marker" in line for line in lines) > 100
-        for begin in range(0, len(lines), 200):
-            assert await started(lines[begin : begin + 200]) == []
-    finally:
-        await sandbox.close()
 
 
 async def test_row_323_of_the_entries_of_allowed_tools_no_more_are_compared_than_a_skill_has(

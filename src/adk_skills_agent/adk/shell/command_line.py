@@ -225,6 +225,8 @@ class _Reader:
             return
         if node.type in _ONE_LINE and not is_together(node):
             self._doubt("it cannot be read as a command line")
+        elif node.type == "file_redirect" and _DUPLICATED.match(text_of(node)):
+            self._doubt("bash evaluates the name of a file in it")
         elif node.type == "heredoc_redirect" and not ends_where_bash_ends_it(node, self._source):
             self._doubt("it cannot be known where a here-document in it ends")
         if node.type in ("command", "declaration_command", "unset_command"):
@@ -730,6 +732,7 @@ _PLAIN_NAME = re.compile(r"[-+]?\w*")
 _EVALUATING_EXPANSION = re.compile(r"\$\{(?:!|#?\w+\[[^]@*]|(?:[\w@*]+|[-#?$!])(?:\[[^]]*\])?:[^-=?+])")
 # The grammar takes white space behind the dollar for a part of it (row 322).
 _SIMPLE_EXPANSION = re.compile(r"\$(?:\w+|[@*#?$!-])")
+_DUPLICATED = re.compile(r"\d*[<>]&\s*(?!-|\d+-?(?:\s|$))(?![\w./+:@%-]+(?:\s|$))")  # another word than a number
 _EVALUATING_TEST = re.compile(r"(?<!\S)-(?:eq|ne|lt|le|gt|ge|v)(?!\w)")
 _MOST_STARTS = 20  # words that are looked at as the first of a command
 _LOADER = re.compile(r"ld-linux.*\.so.*|ld-musl.*\.so.*|ld\.so.*|ld-\d.*\.so")
