@@ -64,6 +64,25 @@ def test_row_164_reasons_and_paths_of_a_megabyte_do_not_become_sentences(folder:
     assert sum(len(name) + len(reason) for name, reason in folder._skipped) < 30_000
 
 
+@pytest.mark.parametrize(
+    "same", ["../../../../../../..{token}", "{token}", "./a", "a/../a", "gone", "here/../../x", "kept"]
+)
+def test_row_329_another_name_is_one_of_a_file_that_has_come(folder: RunFolder, tmp_path: Path, same: str) -> None:
+    """Seen: ``../../../..`` made a file of the agent's owner a file of the run, and its content output."""
+    token = tmp_path / "token"
+    token.write_text("of the owner")
+    assert folder._workspace is not None
+    Path(folder._workspace.work, "kept").write_text("of the session")
+    folder.take(file("a", b"mine"))
+    folder.take({"t": "file", "path": "b", "same": "a"})
+    folder.take({"t": "file", "path": "c", "same": same.format(token=token)})
+    assert token.stat().st_nlink == 1
+    found = folder.collect(None)
+    assert [one.path for one in found.files if one.path == "c"] == []
+    assert ("a", "has several hard links") in found.skipped  # with its other name that has come
+    assert ("c", "cannot be stored: the file it is a hard link to has not come") in found.skipped
+
+
 def test_row_152_a_session_takes_no_more_bytes_than_it_asked_for() -> None:
     """Seen: each file was kept, also those that were too many to be told."""
     files = _Files(POLICY, None)

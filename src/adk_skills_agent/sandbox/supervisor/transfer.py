@@ -69,6 +69,7 @@ class RunFolder:
         self._room = _UNBOUNDED if policy.workspace_bytes is None else _TWICE * policy.workspace_bytes
         # Of files and folders; a sandbox that is somebody else's by now could make any number of empty ones (row 152).
         self._places = _TWICE * (_MOST_ENTRIES if policy.workspace_inodes is None else policy.workspace_inodes)
+        self._came: set[str] = set()  # names of files that are there in whole; no more than places
         self._replaced: dict[str, str] = {}
         self._outside: list[str] = []
         self.notes: list[str] = []
@@ -177,7 +178,7 @@ class RunFolder:
             elif kind == "gone":
                 self._remove(parts)
             elif "same" in frame:
-                self._link(parts, frames.text(frame, "same"))
+                self._link(parts, path, frames.text(frame, "same"))
             else:
                 self._write(parts, path, mode, data, more=frames.flag(frame, "more"))
         except (OSError, UnicodeEncodeError) as error:
@@ -233,8 +234,10 @@ class RunFolder:
         elif self._persistent is not None and len(self.notes) < _MOST_NOTES:
             self.notes.append(f"{readable_name(path)!r} was not kept: {readable_name(reason)}.")
 
-    def _link(self, parts: list[str], same: str) -> None:
-        """Another name of a file that came before."""
+    def _link(self, parts: list[str], path: str, same: str) -> None:
+        """Another name of a file that came before; any other name may lead out of the folder (row 329)."""
+        if same not in self._came:
+            raise OSError(0, "the file it is a hard link to has not come")
         folder = self._parent(parts)
         try:
             name = parts[-1].encode("utf-8", "surrogateescape")
@@ -242,6 +245,7 @@ class RunFolder:
             self._make_place()
             with parent_of(self._top, same) as (other, known):
                 os.link(known, name, src_dir_fd=other, dst_dir_fd=folder, follow_symlinks=False)
+            self._came.add(path)
         finally:
             os.close(folder)
 
@@ -270,6 +274,7 @@ class RunFolder:
             rest = rest[os.write(self._open[0], rest) :]
         if not more:
             self._close_file()
+            self._came.add(path)
 
     def _remove(self, parts: list[str]) -> None:
         name = "/".join(parts)
