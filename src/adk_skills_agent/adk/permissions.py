@@ -289,6 +289,12 @@ class Permissions:
             return Decision(Verdict.ASK, action, target, reason, rule, tuple(subjects), frozenset(requested))
         return Decision(Verdict.ALLOW, action, target, reason, own or rule)
 
+    def kept_for(self, answered: object) -> Keep:
+        """How long an approval holds: as the user chose in the payload of the answer, at most as the owner allows."""
+        wish = answered.get("remember") if isinstance(answered, Mapping) else None
+        order = list(Keep)
+        return min(Keep(wish) if wish in order else self.remember, self.remember, key=order.index)
+
     def _of_skill(self, name: str, scope: Scope) -> tuple[Verdict, Rule | None, str]:
         rule = self._best("skills", name)
         if rule is not None:
@@ -661,7 +667,7 @@ class _Question:
             return refusal(
                 ErrorCode.APPROVAL_REQUIRED, f"{why}, so the answer does not count. Call the tool again to ask anew."
             )
-        kept = await self._keep(self._how_long(answer.payload))
+        kept = await self._keep(self._permissions.kept_for(answer.payload))
         if self._decision.action == "activate":
             self._context.state[self._approvals.loaded_key] = self.version
         self._tell_decision("approved", "user", kept=kept)
@@ -679,13 +685,6 @@ class _Question:
             for subject in self._missing:
                 self._context.state[self._approvals.key(subject)] = self.version
         return keep
-
-    def _how_long(self, payload: object) -> Keep:
-        """The duration that the user chose, but never longer than the owner allows."""
-        order = list(Keep)
-        wish = payload.get("remember") if isinstance(payload, Mapping) else None
-        wished = Keep(wish) if wish in order else self._permissions.remember
-        return min(wished, self._permissions.remember, key=order.index)
 
     def _refusal_key(self, subject: str) -> str:
         invocation = self._context.invocation_id

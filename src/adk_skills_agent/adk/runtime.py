@@ -101,10 +101,11 @@ class SkillRuntime:
     def __post_init__(self) -> None:
         self.permissions = self.permissions.with_prefix(self.prefix, trusting=self.trust_allowed_tools)
         rules_of_scripts = any(rule.kind == "scripts" for rule in self.permissions.rules)
-        if self.shell is not None and self.shell.copies_skills and rules_of_scripts:
+        if self.shell is not None and self.shell.copies_skills and (rules_of_scripts or self.grants.for_scripts):
+            what, give = ("rules", "Give rules for") if rules_of_scripts else ("grants", "Grant to")
             raise ConfigError(
-                "skill_writes='session' lets a skill change its scripts, so rules for single scripts would not hold. "
-                "Give rules for whole skills, or leave skill_writes out."
+                f"skill_writes='session' lets a skill change its scripts, so {what} for single scripts would not hold. "
+                f"{give} whole skills, or leave skill_writes out."
             )
         if self.workspace_stores is not None:
             if self.shell is not None and self.shell.keep_in is not None:

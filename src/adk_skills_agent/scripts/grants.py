@@ -149,6 +149,7 @@ class Grants:
             own = self._by_name.get(name)
             self._by_name[name] = grant.and_also(own) if own is not None else grant
         self.empty = not self._all and not self._by_name
+        self.for_scripts = any("/" in name for name in self._by_name)  # whether a single script has some
 
     def opened(
         self,

@@ -147,3 +147,20 @@ async def test_row_328_the_shell_of_an_environment_reads_a_line_as_the_rules_do(
     assert talk.results[3]["stdout"] == "touch planted\n"
     assert [path.name for path in folder.iterdir()] == ["f"]
     await toolset.close()
+
+
+async def test_row_331_a_yes_that_is_for_once_is_for_once(
+    make_skill: Callable[..., Path], rehearse: Any, chat: Any
+) -> None:
+    root = make_skill("ops").parent
+    toolset = SkillToolset.from_dirs([root], shell=True, permissions={"commands": {"wc *": "ask"}})
+    count = ("execute", {"command": "wc -c <<< abc"})
+    talk = await chat(agent_with(rehearse(calls(count, count, count, "Done.")), toolset))
+    await talk.say("go")
+    assert talk.question["payload"]["remember"] == "session"
+    await talk.answer(True, payload={"remember": "once"})
+    assert len(talk.questions) == 2
+    await talk.answer(True)
+    assert len(talk.questions) == 2
+    assert [result.get("stdout") for result in talk.results].count("4\n") == 3
+    await toolset.close()

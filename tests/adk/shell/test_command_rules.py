@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adk_skills_agent import Permissions, SkillToolset
+from adk_skills_agent.adk.shell import command_rules
 from adk_skills_agent.adk.shell.command_approval import _asked_for
 from adk_skills_agent.adk.shell.command_line import read_line
 from adk_skills_agent.adk.shell.command_rules import decide_command
@@ -612,6 +613,17 @@ def test_no_line_raises_and_what_bash_refuses_is_asked_or_denied(line: str) -> N
     read = subprocess.run([bash, "-n"], input=line.encode(), capture_output=True, check=False)
     if read.returncode != 0:
         assert decision.verdict != "allow"
+
+
+def test_row_323_of_a_long_command_no_more_is_compared_than_a_rule_has_use_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line of 98 KB took 108 s."""
+    compared: list[int] = []
+    common = command_rules._common
+    monkeypatch.setattr(command_rules, "_common", lambda *texts: compared.append(len(texts[1])) or common(*texts))
+    rules = {f"tool{number} * --force *": "ask" for number in range(30)}
+    assert decided("prlimit " + "$X " * 20 + "a" * 98_000, rules) == "ask"
+    assert decided("git commit -m '" + "a" * 5_000 + '\'"$X"', {**rules, "git push *": "deny"}) == "allow"
+    assert 0 < max(compared) < 1_000
 
 
 async def test_row_323_of_the_entries_of_allowed_tools_no_more_are_compared_than_a_skill_has(

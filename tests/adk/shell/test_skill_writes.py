@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tool_calls import agent_with, many_calls
 
-from adk_skills_agent import ConfigError, SandboxPolicy, ShellSettings, SkillToolset
+from adk_skills_agent import ConfigError, Grant, Permissions, SandboxPolicy, Secret, ShellSettings, SkillToolset
 
 COUNTS = """\
 import os, pathlib, sys
@@ -161,6 +161,15 @@ def test_what_a_copy_would_undermine_is_refused(skills: Path) -> None:
         SkillToolset.from_dirs(
             [skills], shell=ShellSettings(skill_writes="session"), permissions={"scripts": {"counter/*": "ask"}}
         )
+
+
+def test_row_330_what_is_granted_to_one_script_is_not_for_what_a_command_writes_there(skills: Path) -> None:
+    """Seen: a command wrote the script in the session's copy, and its next run had the script's key."""
+    grants = {"counter/scripts/count.py": Grant(env={"KEY": Secret("sk-counter-123456")})}
+    for given in ({"grants": grants}, {"permissions": Permissions(grants=grants)}):
+        with pytest.raises(ConfigError, match="grants for single scripts would not hold"):
+            SkillToolset.from_dirs([skills], shell=ShellSettings(skill_writes="session"), **given)  # type: ignore[arg-type]
+    SkillToolset.from_dirs([skills], shell=ShellSettings(skill_writes="session"), grants={"counter": {"A": "b"}})
 
 
 @pytest.mark.parametrize("value", ["always", True, None])

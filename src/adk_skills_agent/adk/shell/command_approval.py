@@ -76,7 +76,7 @@ def _asked(
                 ErrorCode.PERMISSION_DENIED,
                 "The user refused this command. Do not try again; do it another way, or ask what to do instead.",
             )
-        kept = runtime.permissions.remember is not Keep.ONCE
+        kept = runtime.permissions.kept_for(answer.payload) is not Keep.ONCE
         if kept:
             context.state[approved_key] = list(dict.fromkeys((*approved, *decision.subjects)))[-_MOST_KEPT:]
         _decided(runtime, context, decision, "approved", by="user", kept="session" if kept else "once")
@@ -99,7 +99,10 @@ def _asked(
     granted = f" with what is granted to skill '{skill[:60]}'" if skill else ""
     context.request_confirmation(
         hint=f"Run this command in the sandbox{granted}? {shown_line(line)}\n{_asked_for(decision)}",
-        payload={_MARK: {"command": line, "skill": skill, "commands": list(decision.subjects)}},
+        payload={
+            _MARK: {"command": line, "skill": skill, "commands": list(decision.subjects)},
+            "remember": min(runtime.permissions.remember, Keep.SESSION, key=list(Keep).index).value,
+        },
     )
     context.actions.skip_summarization = True
     return refusal(

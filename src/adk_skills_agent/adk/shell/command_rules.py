@@ -29,6 +29,7 @@ from adk_skills_agent.adk.shell.command_words import ANY, AS_BLANKS, Word
 
 _SHOWN = 80
 _BASH_SECONDS = 5
+_MOST_COMPARED = 400  # characters of a command that is not known in full
 _MOST_ASKED = 12  # commands of one question
 # A folder that only the run decides, or the same letters in quotes.
 _HOME = re.compile(r"(?:^|[ =:])~")
@@ -245,6 +246,8 @@ def _may_match(pattern: str, text: str) -> bool:
     """Whether a rule's pattern may mean a text once its unknown parts are known: two patterns with a common text."""
     if ANY not in text:
         return False
+    if len(text) > _MOST_COMPARED:  # with less of it known it may mean all that it may mean, and more
+        text = f"{text[: _MOST_COMPARED // 2]}{ANY}{text[-_MOST_COMPARED // 2 :]}"
     if pattern.endswith(" *") and _common(pattern[:-2], text):
         return True
     return _common(pattern, text)
