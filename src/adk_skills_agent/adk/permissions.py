@@ -256,6 +256,23 @@ class Permissions:
         """Whether the agent must not know that this skill exists."""
         return self._of_skill(name, scope)[0] is Verdict.DENY
 
+    def keeps_apart(self, outer: tuple[str, Scope], inner: tuple[str, Scope]) -> bool:
+        """Whether a skill in another one's folder has rules that would not hold if it were a part of that one."""
+        of_outer, rule_of_outer, _ = self._of_skill(*outer)
+        of_inner, rule_of_inner, _ = self._of_skill(*inner)
+        if of_inner.strictness > of_outer.strictness:
+            return True
+        if of_inner is not Verdict.ALLOW and rule_of_inner != rule_of_outer:
+            return True
+        names = [folded(name) for name, _ in (outer, inner)]
+        for rule in self.rules:
+            skill, slash, _ = folded(rule.pattern).partition("/")
+            if slash and rule.verdict is not Verdict.ALLOW:
+                about_outer, about_inner = (re.match(translate(skill), name) is not None for name in names)
+                if about_inner and not about_outer:
+                    return True
+        return False
+
     def decide(self, skill: KnownSkill, action: Action, target: str = "") -> Decision:
         """The verdict of the rules on one call; asks nothing, and reads only which files exist.
 

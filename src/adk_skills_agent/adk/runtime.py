@@ -288,6 +288,7 @@ def make_runtime(
         registry,
         user_catalog=given.get("user_skills"),
         hides=rules.hides,
+        apart=rules.keeps_apart,
         cache_turns=limits.cache_turns,
         integrity=check,
     )

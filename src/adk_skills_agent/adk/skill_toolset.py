@@ -303,6 +303,7 @@ class SkillToolset(RuntimeToolset):
             objects=skills,
             registry=old.source.registry,
             hides=old.permissions.hides,
+            apart=old.permissions.keeps_apart,
             cache_turns=old.limits.cache_turns,
             integrity=old.source.integrity,
         )

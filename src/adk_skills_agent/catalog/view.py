@@ -178,6 +178,7 @@ class CatalogReader(ABC):
         predicate: Callable[[SkillMetadata], bool] | None = None,
         *,
         include_disabled: bool = False,
+        apart: Callable[[SkillMetadata, SkillMetadata], bool] | None = None,
     ) -> SkillsView:
         """A part of this catalog, for one agent (S4-16, C25). What is not in it is hidden entirely (C26).
 
@@ -186,8 +187,10 @@ class CatalogReader(ABC):
             deny: Names or wildcards of what is hidden, even when allowed.
             predicate: Asked about each skill that is left, once for each change of the catalog.
             include_disabled: Whether skills that opted out with ``disable-model-invocation: true`` are shown.
+            apart: Asked about a skill and one in its folder, whether the inner one is no part of the outer one, as one
+                that is hidden is none.
         """
-        return SkillsView(self, allow, deny, predicate, include_disabled=include_disabled)
+        return SkillsView(self, allow, deny, predicate, include_disabled=include_disabled, apart=apart)
 
     def _require(self, name: str) -> IndexedSkill:
         snapshot = self._snapshot()
@@ -231,6 +234,7 @@ class SkillsView(CatalogReader):
         deny: Names or wildcards of what is hidden; stronger than ``allow``.
         predicate: Asked about each skill that is left, once for each change of the catalog.
         include_disabled: Whether skills that opted out of being used by a model are shown.
+        apart: Asked about a skill and one in its folder, whether the inner one is no part of the outer one.
     """
 
     def __init__(
@@ -241,13 +245,16 @@ class SkillsView(CatalogReader):
         predicate: Callable[[SkillMetadata], bool] | None = None,
         *,
         include_disabled: bool = False,
+        apart: Callable[[SkillMetadata, SkillMetadata], bool] | None = None,
     ) -> None:
         self._source = source
+        self._apart = apart
         self._allow = _pattern(allow)
         self._deny = _pattern(deny)
         self._predicate = predicate
         self._include_disabled = include_disabled
         self._filtered: tuple[CatalogSnapshot, CatalogSnapshot, frozenset[str]] | None = None
+        self._set_apart: dict[str, set[str]] = {}  # by the location of a skill, folders in its own
         self._restricted: dict[str, tuple[Skill, tuple[str, ...], Skill]] = {}
 
     def refresh(self) -> bool:
@@ -305,7 +312,9 @@ class SkillsView(CatalogReader):
     def _load(self, entry: IndexedSkill) -> Skill:
         skill = self._source._load(entry)
         base = os.path.dirname(entry.location) + "/"
-        nested = tuple(sorted(folder[len(base) :] for folder in self._current()[1] if folder.startswith(base)))
+        below = {folder for folder in self._current()[1] if folder.startswith(base)}
+        below |= self._set_apart.get(entry.location, set())
+        nested = tuple(sorted(folder[len(base) :] for folder in below))
         if not nested:
             return skill
         made_from, without, restricted = self._restricted.get(entry.location, (None, (), skill))
@@ -319,6 +328,7 @@ class SkillsView(CatalogReader):
         hidden = {entry.location for name, entry in whole.skills.items() if name not in skills}
         hidden |= {location for location, winner in whole.shadowed.items() if winner in hidden}
         folders = frozenset(map(os.path.dirname, hidden))
+        self._set_apart = self._nested(skills.values()) if self._apart is not None else {}
         visible = {shown(os.path.dirname(entry.location)) for entry in skills.values()}
         as_shown = set(map(shown, folders))
         problems = tuple(
@@ -327,6 +337,20 @@ class SkillsView(CatalogReader):
             if folders.isdisjoint(whole.about.get(problem, ())) and self._may_be_told(problem, visible, as_shown)
         )
         return CatalogSnapshot(whole.version, skills, problems, whole.shadowed, whole.about), folders
+
+    def _nested(self, skills: Iterable[IndexedSkill]) -> dict[str, set[str]]:
+        """The folders of skills that are no part of the one they lie in, by the location of that one."""
+        assert self._apart is not None  # noqa: S101  # the caller looked
+        of_folder = {os.path.dirname(entry.location): entry for entry in skills}
+        found: dict[str, set[str]] = {}
+        for folder, inner in of_folder.items():
+            passed = folder
+            while (above := os.path.dirname(passed)) != passed:
+                passed = above
+                outer = of_folder.get(above)
+                if outer is not None and self._apart(outer.metadata, inner.metadata):
+                    found.setdefault(outer.location, set()).add(folder)
+        return found
 
     def _may_be_told(self, problem: Diagnostic, visible: set[str], hidden: set[str]) -> bool:
         """Whether an agent that must not know the hidden skills may read of a problem, by its place."""

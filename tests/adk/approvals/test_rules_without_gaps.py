@@ -15,6 +15,7 @@ from adk_skills_agent.adk.permissions import Permissions
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.adk.skills.source import DiskSkill
 from adk_skills_agent.catalog import SkillsRegistry
+from adk_skills_agent.errors import SkillsError
 
 SKILL_MD = ("load_skill_resource", {"skill_name": "reporter", "file_path": "SKILL.md"})
 SENT: list[str] = []
@@ -245,3 +246,32 @@ async def test_a_rule_for_an_own_tool_counts_with_the_prefix(skills: Path, rehea
     talk = await chat(agent_with(server, toolset))
     await talk.say("Load it")
     assert talk.results[-1]["error_code"] == "PERMISSION_DENIED"
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_part"),
+    [
+        ({"scripts": {"inner/*": "deny"}}, False),
+        ({"skills": {"inner": "ask"}}, False),
+        ({"default": "ask", "skills": {"outer": "allow"}}, False),
+        ({"skills": {"outer": "ask"}}, True),
+        ({"default": "ask"}, True),  # the question about the outer one is about all of its folder
+        ({"scripts": {"*/r.md": "ask", "outer/*": "ask"}}, True),
+        ({}, True),
+    ],
+)
+def test_row_332_a_skill_in_the_folder_of_another_one_is_no_way_around_its_rules(
+    make_skill: Callable[..., Path], rules: dict[str, Any], is_part: bool
+) -> None:
+    """Seen: what nobody might run without a question ran as a script of the skill around it."""
+    outer = make_skill("outer", files={"scripts/o.sh": "echo\n"})
+    make_skill("inner", root=outer, files={"scripts/i.sh": "echo inner\n", "references/r.md": "inner"})
+    skills = SkillToolset.from_dirs([outer.parent], permissions=rules).runtime.source
+    around, inside = skills.local("outer"), skills.local("inner")
+    assert around is not None
+    assert inside is not None
+    assert ("inner/scripts/i.sh" in around.files()) is is_part
+    assert "scripts/i.sh" in inside.files()
+    if not is_part:
+        with pytest.raises(SkillsError):
+            around.find("inner/SKILL.md")

@@ -341,6 +341,7 @@ class SkillSource:
         objects: Skills in memory.
         registry: google-adk's registry, for skills that are fetched by name.
         hides: Says of a name and its scope whether the model must not know it; hidden skills do not exist here.
+        apart: Says of two names and their scopes whether the second, in the folder of the first, is no part of it.
         cache_turns: For how many invocations what the registry gave is kept (S2-13).
         integrity: Compares pinned skills with their locks; None for nobody.
 
@@ -356,15 +357,19 @@ class SkillSource:
         *,
         user_catalog: CatalogReader | None = None,
         hides: Callable[[str, Scope], bool] = lambda _name, _scope: False,
+        apart: Callable[[tuple[str, Scope], tuple[str, Scope]], bool] | None = None,
         cache_turns: int = 16,
         integrity: IntegrityCheck | None = None,
     ) -> None:
         self.integrity = integrity
         self._whole = user_catalog if user_catalog is not None else catalog
         # Views, so that the folder of a hidden skill is not shown as a part of the skill it lies in either.
-        self.catalog = catalog.view(predicate=self._shows, include_disabled=True) if catalog is not None else None
-        self._user_catalog = (
-            self._whole.view(predicate=self._shows, include_disabled=True) if self._whole is not None else None
+        self._keeps_apart = apart
+        self.catalog, self._user_catalog = (
+            one.view(predicate=self._shows, include_disabled=True, apart=self._is_apart if apart else None)
+            if one is not None
+            else None
+            for one in (catalog, self._whole)
         )
         self.registry = registry
         self.folders = MemoryFolders()
@@ -515,6 +520,15 @@ class SkillSource:
         except SkillNotFound:  # it went while this was asked
             return False
         return not self._rule(metadata.name, scope)
+
+    def _is_apart(self, outer: SkillMetadata, inner: SkillMetadata) -> bool:
+        assert self._whole is not None  # noqa: S101  # of whose views this is asked
+        assert self._keeps_apart is not None  # noqa: S101
+        try:
+            both = [(one.name, self._whole.scope_of(one.name)) for one in (outer, inner)]
+        except SkillNotFound:  # it went while this was asked
+            return True
+        return self._keeps_apart(*both)
 
     def hides(self, name: str) -> bool:
         """Whether the model must not know a name, of a local skill or of one that only the registry has."""
