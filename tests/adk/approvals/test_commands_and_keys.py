@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from approval_chat import agent_with, calls
 from google.adk.environment import LocalEnvironment
 
@@ -163,4 +164,31 @@ async def test_row_331_a_yes_that_is_for_once_is_for_once(
     await talk.answer(True)
     assert len(talk.questions) == 2
     assert [result.get("stdout") for result in talk.results].count("4\n") == 3
+    await toolset.close()
+
+
+@pytest.mark.parametrize("workspace", ["skill", "session"])
+async def test_row_335_an_artifact_takes_the_place_of_no_file_of_a_skill_that_has_a_key(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any, workspace: Any
+) -> None:
+    """Seen: another skill's output became ``scripts/util.sh`` of a run with a key, also with a workspace for each."""
+    helper = {"scripts/main.sh": "bash scripts/util.sh; wc -l < data.csv\n", "scripts/util.sh": "echo its own helper\n"}
+    make_skill("weather", files=helper)
+    root = make_skill("evil", files={"scripts/go.sh": "cat .git/config\n"}).parent
+    toolset = SkillToolset.from_dirs(
+        [root], workspace=workspace, grants={"weather": {"KEY": Secret("sk-weather-123456")}}
+    )
+
+    def run(skill: str, script: str, *files: str) -> tuple[str, dict[str, Any]]:
+        return ("run_skill_script", {"skill_name": skill, "file_path": script, "files": list(files)})
+
+    names = ["scripts/util.sh", "scripts", ".git/config", "SKILL.md/x"]
+    artifacts = dict.fromkeys([*names, "data.csv"], b"echo $KEY")
+    runs = [run("weather", "main.sh", name) for name in [*names, "data.csv"]]
+    answered = await ask(agent_with(rehearse(calls(*runs, "Done.")), toolset), "go", artifacts=artifacts)
+    *refused, ran = (result for _, result in answered.results)
+    assert [answer["error_code"] for answer in refused] == ["INVALID_ARGUMENTS"] * 4
+    assert "would take the place of the skill's own 'scripts'" in refused[0]["error"]
+    assert "is hidden" in refused[2]["error"]
+    assert ran["stdout"] == "its own helper\n0\n"
     await toolset.close()

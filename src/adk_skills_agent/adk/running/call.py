@@ -8,13 +8,14 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from google.genai import types
 
+from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import CHANGED, InvalidArguments, SkillChanged, TooManyRuns
 from adk_skills_agent.sandbox import InputFile, Semaphore
 from adk_skills_agent.scripts.plan import check_text, share_of
@@ -154,6 +155,26 @@ class HeldInputs:
 
 HELD_INPUTS = HeldInputs()
 """Those of this process."""
+
+
+def check_input_names(inputs: Sequence[InputFile], skill: KnownSkill, *, has_grants: bool) -> None:
+    """Refuse artifacts that would stand in the place of a skill's own files, or be a program's settings (row 335).
+
+    Another skill, or a client, may have made them, and a skill may have keys. Raises ``InvalidArguments``. Blocks.
+    """
+    own = {SKILL_FILE, *(path.partition("/")[0] for path in skill.files())} if inputs else set()
+    for file in inputs:
+        first = file.path.partition("/")[0]
+        if first in own:
+            raise InvalidArguments(
+                f"The artifact '{file.path[:80]}' would take the place of the skill's own '{first[:80]}'. Save it "
+                "under another name, outside of the skill's files and folders."
+            )
+        if has_grants and any(part.startswith(".") for part in file.path.split("/")):
+            raise InvalidArguments(
+                f"The artifact '{file.path[:80]}' is hidden, as settings of programs are, and not for a skill that has "
+                "keys or hosts. Save it under a name that does not begin with a dot."
+            )
 
 
 async def load_inputs(

@@ -22,7 +22,15 @@ from adk_skills_agent.adk.guard import call_key, turn_of
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
 from adk_skills_agent.adk.permissions import Decision, Verdict, both, weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
-from adk_skills_agent.adk.running.call import HELD_INPUTS, MAX_INPUT_BYTES, Prepared, ScriptCall, ScriptRun, load_inputs
+from adk_skills_agent.adk.running.call import (
+    HELD_INPUTS,
+    MAX_INPUT_BYTES,
+    Prepared,
+    ScriptCall,
+    ScriptRun,
+    check_input_names,
+    load_inputs,
+)
 from adk_skills_agent.adk.running.packages import approve_packages
 from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, before_run, script_backend_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema
@@ -195,6 +203,9 @@ class RunSkillScriptTool(ToolsetTool):
             denied = decision.verdict is Verdict.DENY
             # Before the approval: what is approved must not wait for a service while somebody changes it.
             inputs = () if denied else await load_inputs(tool_context, args.get("files"), most, take)
+            has_grants = not runtime.grants.empty
+            if inputs:
+                await asyncio.to_thread(check_input_names, inputs, skill, has_grants=has_grants)
             weighed = await weigh(tool_context, skill, decision, runtime)
             if weighed.refusal is not None:
                 if hosts.pending and weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:
