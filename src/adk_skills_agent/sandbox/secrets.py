@@ -151,14 +151,21 @@ class Redactor:
     What is held back between two pieces is only what may be the beginning of a secret.
     """
 
-    __slots__ = ("_forms", "_held")
+    __slots__ = ("_forms", "_held", "_references")
 
     def __init__(self, forms: SecretForms) -> None:
         self._forms = forms
         self._held = b""
+        self._references = _MOST_IN_OUTPUT
 
     def feed(self, chunk: bytes) -> bytes:
         """What can be passed on now."""
+        if self._references >= 0 and b"&" in chunk:
+            self._references -= _most_references(chunk)
+            if self._references < 0:  # the time for more is that of all runs (row 336)
+                chunk = _TOO_MANY_IN_OUTPUT + chunk.replace(b"&", b"?")
+        elif self._references < 0:
+            chunk = chunk.replace(b"&", b"?")
         data = self._held + chunk if self._held else chunk
         ready, self._held = self._forms.redact_start(data)
         return ready
@@ -407,7 +414,12 @@ _REFERENCE = re.compile(
 )
 _GROUPS = 1 + _REFERENCE.groups
 _BEGUN = re.compile(rb"&(?:amp;)*+(?:#(?:[xX][0-9a-fA-F]*+|[0-9]*+)|[A-Za-z]{0,16}+)")
-_WINDOW_BYTES = 1 << 18
+_WINDOW_BYTES = 1 << 16
+_MOST_IN_OUTPUT = 1 << 17  # references that are looked at in one stream
+_MOST_IN_FILES = 1 << 20  # and in the files of one run
+_TOO_MANY_IN_OUTPUT = (
+    f"[more than {_MOST_IN_OUTPUT:,} HTML character references, which may hide a secret: from here on '&' is '?']"
+).encode()
 _HELD_PER_REFERENCE = 12  # "&#x0000041;" and one more
 
 
@@ -476,6 +488,15 @@ class _ReferenceLens(_Lens):
         part = bisect_right(starts_meant, opened) - 1
         inside = 0 if part % 2 else opened - starts_meant[part]
         return begin + sum(map(len, written[:part])) + inside
+
+
+def _most_references(data: bytes) -> int:
+    """How many references there are at most, in a hundredth of the time that it takes to read them."""
+    marks = data.count(b"&")
+    if marks == 0:
+        return 0
+    low = data.lower()
+    return min(marks, low.count(b";") + sum(map(low.count, (b"&#", b"&lt", b"&gt", b"&amp", b"&quot"))))
 
 
 def _dereferenced(data: bytes) -> tuple[list[bytes], list[bytes]] | None:
@@ -615,9 +636,10 @@ def redacted(result: ExecutionResult, secrets: SecretForms | None) -> ExecutionR
         return result
     stdout, stdout_cut_at = _stream(result.stdout, result.stdout_cut_at, secrets)
     stderr, stderr_cut_at = _stream(result.stderr, result.stderr_cut_at, secrets)
+    search = FileSearch(secrets)
     files, skipped = [], [(secrets.text(name), secrets.text(reason)) for name, reason in result.skipped_files]
     for file in result.files:
-        reason = withheld(secrets, file.path.encode("utf-8", "replace"), file.content)
+        reason = search.withheld(file.path.encode("utf-8", "replace"), file.content)
         if reason is None:
             files.append(file)
         else:
@@ -638,11 +660,25 @@ def redacted(result: ExecutionResult, secrets: SecretForms | None) -> ExecutionR
     )
 
 
-def withheld(secrets: SecretForms | None, *parts: bytes) -> str | None:
-    """Why a file with these parts (its name, its content) is neither collected nor kept; None when it may be."""
-    names = (secrets.found_in(part) for part in parts) if secrets is not None else ()
-    name = next(filter(None, names), None)
-    return None if name is None else f"it contains the secret {name!r}, which stays in the run"
+class FileSearch:
+    """Looks for secrets in the files of one run, which may be made to take long: then they are withheld (row 336)."""
+
+    def __init__(self, secrets: SecretForms) -> None:
+        self._secrets = secrets
+        self._references = _MOST_IN_FILES
+
+    @property
+    def reach(self) -> int:
+        """See :attr:`SecretForms.reach`."""
+        return self._secrets.reach
+
+    def withheld(self, *parts: bytes) -> str | None:
+        """Why a file with these parts (its name, its content) is neither collected nor kept; None when it may be."""
+        self._references -= sum(map(_most_references, parts))
+        if self._references < 0:
+            return f"the files have more than {_MOST_IN_FILES:,} HTML character references, which may hide a secret"
+        name = next(filter(None, map(self._secrets.found_in, parts)), None)
+        return None if name is None else f"it contains the secret {name!r}, which stays in the run"
 
 
 def redact_error(error: SkillsError, secrets: SecretForms | None) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK
 from adk_skills_agent.sandbox.contract import OutputFile, SandboxPolicy
-from adk_skills_agent.sandbox.secrets import SecretForms, withheld
+from adk_skills_agent.sandbox.secrets import FileSearch, SecretForms
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.files.workspace import Workspace
@@ -388,6 +388,7 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
     most = policy.workspace_inodes if policy.workspace_inodes is not None else _DEFAULT_ENTRIES
     walk = Walk(most + len(workspace.given) + len(workspace.given_folders) + len(workspace.links), own=True)
     outputs = OutputFiles(policy)
+    search = None if secrets is None else FileSearch(secrets)
     result.files = outputs.files
     hard_links: dict[tuple[int, int], list[Entry]] = {}
     left_out = scratch = 0
@@ -416,9 +417,7 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
                     result.present.add(entry.path)
                     if workspace.given[entry.path] == stamp(entry.info):
                         continue
-                secret = (
-                    _secret_in(entry, secrets) if secrets is not None and stat.S_ISREG(entry.info.st_mode) else None
-                )
+                secret = _secret_in(entry, search) if search is not None and stat.S_ISREG(entry.info.st_mode) else None
                 reason = secret or reason
                 if reason is None and is_scratch(entry.path):
                     result.changed[entry.path] = entry.info  # for the session's next run; nobody's result
@@ -504,10 +503,10 @@ def _why_not(entry: Entry) -> str | None:
     return "has several hard links" if entry.info.st_nlink != 1 else None
 
 
-def _secret_in(entry: Entry, secrets: SecretForms) -> str | None:
+def _secret_in(entry: Entry, search: FileSearch) -> str | None:
     """Why a file is withheld, if it is; all of it is looked at, however large it is."""
     # What its name becomes outside counts, too: it may be put together only then (row 128).
-    if (reason := withheld(secrets, _bytes_of(entry.path), _bytes_of(safe_name(entry.path) or ""))) is not None:
+    if (reason := search.withheld(_bytes_of(entry.path), _bytes_of(safe_name(entry.path) or ""))) is not None:
         return reason
     try:
         descriptor = _open(entry)
@@ -517,9 +516,9 @@ def _secret_in(entry: Entry, secrets: SecretForms) -> str | None:
         before = b""
         while chunk := os.read(descriptor, 1 << 20):
             data = before + chunk
-            if (reason := withheld(secrets, data)) is not None:
+            if (reason := search.withheld(data)) is not None:
                 return reason
-            before = data[-secrets.reach :]
+            before = data[-search.reach :]
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     finally:

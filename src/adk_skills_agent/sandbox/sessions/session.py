@@ -32,7 +32,7 @@ from adk_skills_agent.sandbox.files.collect import Collected, OutputFiles, reada
 from adk_skills_agent.sandbox.output import PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.process.command import granted_value
 from adk_skills_agent.sandbox.process.supervise import streams_of
-from adk_skills_agent.sandbox.secrets import EnvValue, FrozenMapping, Secret, SecretForms, withheld
+from adk_skills_agent.sandbox.secrets import EnvValue, FileSearch, FrozenMapping, Secret, SecretForms
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, check_ready
 from adk_skills_agent.sandbox.threads import uninterrupted
@@ -428,7 +428,7 @@ class _Files:
     """Files that an execution added or changed, held in memory within the policy's bounds."""
 
     def __init__(self, policy: SandboxPolicy, secrets: SecretForms | None) -> None:
-        self._secrets = secrets
+        self._search = None if secrets is None else FileSearch(secrets)
         self.skipped: list[tuple[str, str]] = []
         self._most = policy.max_file_bytes + frames.PIECE_BYTES
         self._left = policy.max_total_file_bytes + self._most  # of content, whatever becomes of it
@@ -479,7 +479,9 @@ class _Files:
         if (reason := self._outputs.refusal(path, len(content))) is not None:
             return reason
         name = safe_name(path) or ""
-        return withheld(self._secrets, path.encode("utf-8", "replace"), name.encode("utf-8", "replace"), content)
+        if self._search is None:
+            return None
+        return self._search.withheld(path.encode("utf-8", "replace"), name.encode("utf-8", "replace"), content)
 
     def _skip(self, path: str, reason: str) -> None:
         if len(self.skipped) < _MOST_SKIPPED:
