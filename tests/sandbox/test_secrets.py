@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.sandbox import secrets as secrets_module
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
     ExecutionResult,
@@ -27,7 +28,15 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.policy import check_env_name, check_policy, check_search_path, resolve_policy
 from adk_skills_agent.sandbox.process.command import build_environment, secrets_in
-from adk_skills_agent.sandbox.secrets import Secret, SecretForms, redact_error, redacted, secrets_of
+from adk_skills_agent.sandbox.secrets import (
+    FileSearch,
+    Redactor,
+    Secret,
+    SecretForms,
+    redact_error,
+    redacted,
+    secrets_of,
+)
 
 VALUE = "sk-live/4f+9aZ=hunter2_Q"
 SECRET = Secret(VALUE)
@@ -382,6 +391,38 @@ for start in (470, 485, 500):
     names = [name for name, _ in result.skipped_files]
     assert [name[-12:] for name in names] == ["[secret KEY]"] * 3
     assert value[:6] not in repr(result)
+
+
+def test_row_336_character_references_without_end_are_no_work_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: a file of 60 MiB of ``&lt`` took one of four threads, and Python's lock, for 20 to 45 s."""
+    forms = SecretForms([("KEY", Secret("hunter2-correct-horse"))])
+    read: list[int] = []
+    split = secrets_module._dereferenced
+    monkeypatch.setattr(secrets_module, "_dereferenced", lambda data: read.append(data.count(b"&")) or split(data))
+    search = FileSearch(forms)
+    piece = b"&lt" * (1 << 18)
+    answers = [search.withheld(b"data.html", piece) for _ in range(20)]
+    assert answers[0] is None
+    assert "HTML character references" in str(answers[-1])
+    assert sum(read) < 3 << 20
+    assert "HTML character" in str(search.withheld(b"small", b"&#97;"))
+    assert search.withheld(b"small", b"a && b") is None
+    read.clear()
+    redactor = Redactor(forms)
+    out = b"".join(
+        [redactor.feed(piece[:65536]) for _ in range(40)]
+        + [redactor.feed(b"x&y hunter2-correct-horse"), redactor.close()]
+    )
+    assert out.count(b"HTML character references") == 1
+    assert out.endswith(b"x?y [secret KEY]")
+    assert sum(read) < 1 << 20
+
+
+def test_row_336_ampersands_of_addresses_are_no_references() -> None:
+    redactor = Redactor(SecretForms([("KEY", Secret("hunter2-correct-horse"))]))
+    line = b"https://example.org/?a=1&b=2&cc=3&ltd=4\n" * 1000
+    out = b"".join([redactor.feed(line) for _ in range(60)] + [redactor.close()])
+    assert out == line * 60
 
 
 async def test_secrets_of_others_are_kept_out_as_well(limits: SandboxPolicy, nothing_left: None) -> None:

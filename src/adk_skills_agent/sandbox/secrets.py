@@ -674,8 +674,9 @@ class FileSearch:
 
     def withheld(self, *parts: bytes) -> str | None:
         """Why a file with these parts (its name, its content) is neither collected nor kept; None when it may be."""
-        self._references -= sum(map(_most_references, parts))
-        if self._references < 0:
+        count = sum(map(_most_references, parts))
+        self._references -= count
+        if count and self._references < 0:
             return f"the files have more than {_MOST_IN_FILES:,} HTML character references, which may hide a secret"
         name = next(filter(None, map(self._secrets.found_in, parts)), None)
         return None if name is None else f"it contains the secret {name!r}, which stays in the run"
