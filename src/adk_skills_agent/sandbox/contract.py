@@ -208,7 +208,9 @@ class ReadOnlyMount:
 
     ``linked`` also makes each of its top-level entries appear in the workspace under the same name (as a symbolic
     link, when the workspace has nothing of that name), so that the working directory looks like the folder's root
-    (C40, S0-43) while everything new is written to the workspace. Such links are never collected as output.
+    (C40, S0-43) while everything new is written to the workspace. Such links are never collected as output. With
+    ``first`` the workspace's own entries of these names are not in the run, and stay as they are: another run that
+    shares the workspace replaces no file of the folder (attack row 338).
 
     ``copied`` gives the run a read-only copy of the folder as it is at the start, at most 1 GiB and 20,000 files, which
     is made once and shared by all runs until the folder changes. False gives it the folder itself: for large data, and
@@ -225,6 +227,7 @@ class ReadOnlyMount:
     copied: bool = True
     without: tuple[str, ...] = ()
     digest: str = ""
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from adk_skills_agent.sandbox import (
     InputFile,
     ReadOnlyMount,
     SandboxPolicy,
+    Secret,
 )
 from adk_skills_agent.scripts.grants import NO_HOST_RULES, Grants, HostRules
 from adk_skills_agent.scripts.interpreters import SCRIPTS_FOLDER, Interpreters, is_runnable
@@ -304,12 +305,15 @@ def plan_script(
     policy, granted = settings.policy, dict(env or {})
     if not grants.empty or hosts not in {None, NO_HOST_RULES}:
         policy, granted = grants.opened(skill.name, script.path, policy, granted, hosts, skill.has_file)
+    # What shares the workspace with a script that has keys, hosts or programs must not stand in its own files' place.
+    has_grants = policy != settings.policy or any(isinstance(value, Secret) for value in granted.values())
+    mount = ReadOnlyMount(skill.skill_dir, SKILL_DIR, without=skill.without, digest=digest, first=has_grants)
     request = ExecutionRequest(
         argv=(*command, *argv),
         policy=policy,
         env=_SKILL_ENV | granted,
         stdin=stdin,
-        mounts=(ReadOnlyMount(skill.skill_dir, SKILL_DIR, without=skill.without, digest=digest),),
+        mounts=(mount,),
         input_files=input_files,
         workspace=workspace,
         on_output=on_output,

@@ -54,6 +54,7 @@ class Workspace:
         links: Links to a mount's entries, by name, and their inodes.
         persistent: Relative paths of files and folders that came from the session's workspace.
         notes: What could not be put in, one sentence each.
+        aside: Bytes of the session's files that are not in the run, because a mount has entries of their names.
         lasting_tmp: What was put into ``tmp``, where it lasts over several runs: it is the ``work`` of this one.
     """
 
@@ -65,6 +66,7 @@ class Workspace:
     links: dict[str, int] = field(default_factory=dict)
     persistent: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    aside: int = 0
     lasting_tmp: Workspace | None = None
 
     @property
@@ -144,11 +146,11 @@ def fill_workspace(
         if not stat.S_ISDIR(os.lstat(workspace.home).st_mode):
             raise
     if persistent is not None:
-        _copy_in(workspace, policy, persistent)
+        _copy_in(workspace, policy, persistent, _entries_that_come_first(mounts))
     if tmp is not None:
         workspace.lasting_tmp = Workspace("", workspace.tmp, "")
         if tmp.is_dir():
-            _copy_in(workspace.lasting_tmp, _tmp_policy(policy), tmp, HOME_DIR.name)
+            _copy_in(workspace.lasting_tmp, _tmp_policy(policy), tmp, {HOME_DIR.name}, is_said=False)
     seen: set[str] = set()
     top = open_folder(workspace.work)
     try:
@@ -273,7 +275,14 @@ def _link(workspace: Workspace, mount: ReadOnlyMount, seen_at: str | None) -> No
         workspace.links[portable(name)] = os.lstat(target).st_ino
 
 
-def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path, without: str = "") -> None:
+def _entries_that_come_first(mounts: Iterable[ReadOnlyMount]) -> set[str]:
+    first = [mount.source for mount in mounts if mount.linked and mount.first and mount.source.is_dir()]
+    return {portable(name) for source in first for name in os.listdir(source)}  # noqa: PTH208
+
+
+def _copy_in(
+    workspace: Workspace, policy: SandboxPolicy, source: Path, without: Collection[str], *, is_said: bool = True
+) -> None:
     room = _UNBOUNDED if policy.workspace_bytes is None else policy.workspace_bytes
     most = _DEFAULT_ENTRIES if policy.workspace_inodes is None else policy.workspace_inodes
     walk = Walk(most, max_seconds=60.0)
@@ -289,7 +298,13 @@ def _copy_in(workspace: Workspace, policy: SandboxPolicy, source: Path, without:
     try:
         with contextlib.closing(walk.entries(top)) as entries:
             for entry in entries:
-                if without and _below(entry.path, {without}):
+                if without and _below(entry.path, without):
+                    if is_said and stat.S_ISREG(entry.info.st_mode):
+                        workspace.aside += entry.info.st_size
+                    if is_said and entry.path in without:
+                        workspace.notes.append(
+                            f"{readable_name(entry.path)!r} of the workspace is not in this run: the skill has its own."
+                        )
                     continue
                 if entry.is_folder:
                     if entry.path not in workspace.given_folders:
@@ -394,7 +409,7 @@ def _bring_back(workspace: Workspace, collected: Collected, top: int, policy: Sa
     left_alone = workspace.persistent.intersection(workspace.given).difference(earlier)
     if collected.complete:
         left_alone = {path for path in left_alone if path in collected.present or _below(path, collected.unseen)}
-    room -= sum(workspace.given[path].size for path in left_alone) + sum(earlier.values())
+    room -= sum(workspace.given[path].size for path in left_alone) + sum(earlier.values()) + workspace.aside
     work = open_own_folder(workspace.work)
     try:
         # What shrank goes first and what is new goes last: then everything is kept whenever all of it fits in the end.
@@ -498,7 +513,7 @@ def _info(top: int, path: str) -> os.stat_result | None:
         return None
 
 
-def _below(path: str, folders: set[str] | dict[str, str]) -> bool:
+def _below(path: str, folders: Collection[str]) -> bool:
     """Whether a path or a folder it is in is one of these."""
     while path:
         if path in folders:
