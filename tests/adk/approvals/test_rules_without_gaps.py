@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import google.adk.skills as adk_skills
 import pytest
 from approval_chat import LOAD, PUBLISH, agent_with, calls
 from google.genai import types
@@ -275,3 +276,23 @@ def test_row_332_a_skill_in_the_folder_of_another_one_is_no_way_around_its_rules
     if not is_part:
         with pytest.raises(SkillsError):
             around.find("inner/SKILL.md")
+
+
+@pytest.mark.parametrize("rules", [{"skills": {"risky": "ask"}}, {"scripts": {"risky/*": "deny"}}, {}])
+async def test_row_339_a_skill_of_a_registry_has_the_rules_of_its_name_under_every_id(rules: dict[str, Any]) -> None:
+    """Seen: the model wrote another id of the same skill, and nobody was asked."""
+    frontmatter = adk_skills.Frontmatter(name="risky", description="Does it.")
+
+    class Registry(adk_skills.SkillRegistry):
+        async def get_skill(self, *, name: str) -> adk_skills.Skill:
+            return adk_skills.Skill(frontmatter=frontmatter, instructions="Do it.")
+
+        async def search_skills(self, *, query: str) -> list[adk_skills.Frontmatter]:
+            return [frontmatter]
+
+        def search_tool_description(self) -> str:
+            return "Search."
+
+    source = SkillToolset(skills=[], registry=Registry(), permissions=rules).runtime.source
+    assert await source.get("risky", "invocation") is not None
+    assert (await source.get("risky-v2", "invocation") is None) is bool(rules)

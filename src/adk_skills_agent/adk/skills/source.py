@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import stat
 import threading
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.catalog import CatalogReader, Skill
     from adk_skills_agent.sources.integrity import IntegrityCheck
+
+logger = logging.getLogger(__name__)
 
 _FOUND = 256
 _Way = tuple[tuple[int, int, int], ...]
@@ -476,7 +479,7 @@ class SkillSource:
         if found is not None or self.registry is None or self.hides(name):
             return found
         if not isinstance(invocation_id, str):
-            return self._allowed(await self._fetch(name))
+            return self._allowed(name, await self._fetch(name))
         turn = self._fetched.setdefault(invocation_id, {})
         while len(self._fetched) > self._cache_turns:
             self._fetched.popitem(last=False)
@@ -485,7 +488,7 @@ class SkillSource:
             task = turn[name] = asyncio.get_running_loop().create_task(self._fetch(name))
         try:
             # Shielded: one cancelled caller must not take the answer away from the others.
-            return self._allowed(await asyncio.shield(task))
+            return self._allowed(name, await asyncio.shield(task))
         except Exception:
             if turn.get(name) is task:
                 del turn[name]  # the next call asks again
@@ -544,9 +547,16 @@ class SkillSource:
         assert self.registry is not None  # noqa: S101 - the caller looked
         return registry_skill(await self.registry.get_skill(name=name), name, self.folders)
 
-    def _allowed(self, found: KnownSkill | None) -> KnownSkill | None:
-        """A skill of the registry, unless its author's name for it is hidden."""
-        return None if found is None or self.hides(str(found.frontmatter().get("name"))) else found
+    def _allowed(self, asked: str, found: KnownSkill | None) -> KnownSkill | None:
+        """A skill of the registry, unless its author's name for it is hidden, or has rules that another id evades."""
+        own = found.frontmatter().get("name") if found is not None else None
+        if found is None or self.hides(str(own)):
+            return None
+        names = [(name, Scope.EXPLICIT) for name in (asked, str(own))]
+        if own is not None and own != asked and self._keeps_apart is not None and self._keeps_apart(*names):
+            logger.warning("the registry's skill %r is refused: it is %r, for which stricter rules hold", asked, own)
+            return None
+        return found
 
     def _on_disk(self, name: str, catalog: CatalogReader | None) -> DiskSkill | None:
         if catalog is None:
