@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -257,3 +258,17 @@ def test_the_problem_of_a_level_is_found_once_per_process():
     for _ in range(1000):
         LandlockLevel().problem()
     assert time.perf_counter() - began < 5
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="takes a capability of root away")
+def test_row_340_an_agent_that_cannot_see_what_runs_hold_has_no_such_level():
+    """Seen: 1.5 GiB of files in memory with a limit of 256 MiB, ``ok``: no descriptor of the run could be read."""
+    code = (
+        "from adk_skills_agent.sandbox.local.levels.base import local_levels\n"
+        "[level] = [one for one in local_levels() if one.level == 'landlock']\n"
+        "print(level.problem())"
+    )
+    for drop, told in (("-sys_ptrace", "CAP_SYS_PTRACE"), ("-net_raw", "None")):
+        without = ["setpriv", f"--bounding-set={drop}", "--inh-caps=-all", sys.executable, "-c", code]
+        said = subprocess.run(without, capture_output=True, text=True, check=True)
+        assert told in said.stdout, said

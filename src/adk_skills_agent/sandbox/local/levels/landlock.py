@@ -10,11 +10,13 @@ import contextlib
 import marshal
 import os
 import platform
+import re
 import signal
 import socket
 import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, IsolationLevel, SandboxPolicy
@@ -64,6 +66,7 @@ SUPERVISOR_PLACEHOLDER = 0x7FFF_FFF1
 GUARDED_AT_MOST = 100
 """Process and thread ids a filter can look for in one call."""
 
+_CAP_SYS_PTRACE = 19
 _SWEEP_SECONDS = 5.0
 _PASSED_ON = ("PATH", "LANG", RUN_ID_VARIABLE)
 
@@ -312,7 +315,21 @@ class LandlockLevel(LocalLevel):
         return landlock_report(policy, landlock.abi())
 
     def _try(self) -> str | None:
-        return trial(self.new_run) if landlock.abi() else landlock.absence()
+        return (blindness() or trial(self.new_run)) if landlock.abi() else landlock.absence()
+
+
+def blindness() -> str | None:
+    """Why an agent could not see what runs under other user ids hold open, as a clause; None when it can (row 340)."""
+    if os.geteuid() != 0:
+        return None
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    if found is not None and int(found[1], 16) >> _CAP_SYS_PTRACE & 1:
+        return None
+    return (
+        "the agent is root without CAP_SYS_PTRACE, so nobody would see what runs hold in memory and on the disk; give "
+        "it this capability and CAP_DAC_READ_SEARCH, or run it as another user"
+    )
 
 
 def landlock_report(policy: SandboxPolicy, version: int) -> Enforcement:
