@@ -148,7 +148,8 @@ class SandboxPolicy:
         inherit_env: Names of host variables passed on; names that look secret are refused unless ``allow_secrets``.
         allow_secrets: Permit secret-looking names in ``inherit_env``.
         python: Interpreter for Python; None is the one running the agent.
-        extra_ro: Host paths readable besides the system, at the same path.
+        extra_ro: Host paths readable besides the system, at the same path. Above level ``landlock`` a socket or pipe
+            in them leads to its service.
         run_as: Numeric user id for the run when the agent is root; None takes the backend's default.
         warm_slots: Sandboxes kept started for the next runs of the same kind, from the second run of a process on;
             each is used once. 0 for none.
@@ -309,6 +310,11 @@ CONCERNS = ("files", "network", "processes", "memory", "pids", "disk", "cpu", "s
 
 STRICT_ELSEWHERE = "syscalls: 'strict' holds on this machine's own levels only; there the usual list holds."
 """What a backend elsewhere says of ``SandboxPolicy.syscalls``."""
+
+SERVED_FOLDERS = (
+    "files: a socket or pipe in a folder that is shown as it is (extra_ro) leads to its service, whatever the network."
+)
+"""What levels with a mount namespace say of ``extra_ro``: a read-only mount does not stop that (attack row 341)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
-from adk_skills_agent.sandbox.contract import ExecutionRequest, ReadOnlyMount, SandboxPolicy, Status
+from adk_skills_agent.sandbox.contract import SERVED_FOLDERS, ExecutionRequest, ReadOnlyMount, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.levels import base
 from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
@@ -188,3 +188,9 @@ async def test_a_program_that_only_root_may_run_says_what_to_change(tmp_path):
     policy = replace(POLICY, extra_ro=(str(tmp_path),))
     with pytest.raises(SandboxError, match=r"scripts run as another user: .*chmod -R o\+rX"):
         await local_sandbox().run(ExecutionRequest((str(program),), policy))
+
+
+def test_row_341_the_report_says_what_a_folder_that_is_shown_as_it_is_may_lead_to(tmp_path):
+    level = NamespacesLevel()
+    assert SERVED_FOLDERS in level.report(SandboxPolicy(extra_ro=(str(tmp_path),))).degraded
+    assert SERVED_FOLDERS not in level.report(SandboxPolicy()).degraded

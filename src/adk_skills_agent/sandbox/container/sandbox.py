@@ -16,6 +16,7 @@ from adk_skills_agent.sandbox.container.options import ContainerDescription, Con
 from adk_skills_agent.sandbox.container.pool import Pool
 from adk_skills_agent.sandbox.container.removals import SANDBOX_LABEL, Removals, containers, labels
 from adk_skills_agent.sandbox.contract import (
+    SERVED_FOLDERS,
     STRICT_ELSEWHERE,
     ExecutionRequest,
     ExecutionResult,
@@ -276,6 +277,8 @@ class ContainerSandbox(Sandbox):
         if policy.syscalls == "strict":
             degraded.append(STRICT_ELSEWHERE)
         degraded += plan.uncharged(info)
+        if plan.folders:
+            degraded.append(SERVED_FOLDERS)
         if policy.workspace_bytes is None or policy.tmp_bytes is None:
             degraded.append("Without workspace_bytes and tmp_bytes files are bounded by memory only.")
         if info.is_podman or plan.options.user is None:

@@ -24,6 +24,7 @@ from adk_skills_agent.platforms import TICKS_PER_SECOND
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import (
     HOME_DIR,
+    SERVED_FOLDERS,
     TMP_DIR,
     WORK_DIR,
     ExecutionRequest,
@@ -569,6 +570,8 @@ def _degraded(policy: SandboxPolicy, groups: int | str) -> list[str]:
     sentences = []
     if policy.network.mode == "host":
         sentences.append("network: the script has the host's network, by choice; unix sockets are refused.")
+    if policy.extra_ro:
+        sentences.append(SERVED_FOLDERS)
     if policy.memory_bytes is not None and isinstance(groups, str):
         sentences += [
             "memory: memory_bytes holds at once for what a process can write; the sum is checked ten times a second, "
