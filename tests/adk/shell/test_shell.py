@@ -625,6 +625,16 @@ async def test_a_full_workspace_can_be_emptied(calls: Any) -> None:
     await toolset.close()
 
 
+async def test_row_342_the_room_of_a_full_workspace_does_not_grow_with_each_command(calls: Any) -> None:
+    """Seen: 256 KiB and 64 files more after each, without an end."""
+    toolset = ShellToolset(policy=SandboxPolicy(workspace_bytes=1 << 20, tmp_bytes=1 << 20))
+    fill = [sh(f"head -c 3000000 /dev/zero > f{number} 2> /dev/null") for number in range(8)]
+    answers = await calls(toolset, *fill, sh("cat f* | wc -c"), sh("rm f*; echo x > new; cat new"))
+    assert 1 << 20 <= int(answers[-2]["stdout"]) <= (1 << 20) + (256 << 10)
+    assert answers[-1]["stdout"] == "x\n"
+    await toolset.close()
+
+
 async def test_a_session_that_has_more_than_it_may_still_runs_commands(calls: Any, tmp_path: Path) -> None:
     """What was kept under larger limits, or came at once from several runs."""
     settings = ShellSettings(keep_in=tmp_path)

@@ -357,16 +357,22 @@ _ROOM_BYTES, _ROOM_ENTRIES = 256 << 10, 64
 
 
 def _with_a_way_out(policy: SandboxPolicy, workspace: SessionWorkspace) -> SandboxPolicy:
-    """The policy with room for what is in a full workspace already: else no command could delete anything. Blocks."""
+    """The policy with room for what is in a full workspace already: else no command could delete anything. Blocks.
+
+    The room is there once: what a command leaves in it stays, and must not give the next one more (row 342).
+    """
     work, tmp = usage_of(workspace.path), usage_of(workspace.tmp)
-    wanted: dict[str, Any] = {
-        "workspace_bytes": work.size + _ROOM_BYTES,
-        "tmp_bytes": tmp.size + _ROOM_BYTES,
-        "workspace_inodes": max(work.entries, tmp.entries) + _ROOM_ENTRIES,
+    used = {
+        "workspace_bytes": (work.size, _ROOM_BYTES),
+        "tmp_bytes": (tmp.size, _ROOM_BYTES),
+        "workspace_inodes": (max(work.entries, tmp.entries), _ROOM_ENTRIES),
     }
-    limits = {name: getattr(policy, name) for name in wanted}
-    short = {name: least for name, least in wanted.items() if limits[name] is not None and limits[name] < least}
-    return replace(policy, **short) if short else policy
+    wider: dict[str, Any] = {}
+    for name, (there, room) in used.items():
+        limit = getattr(policy, name)
+        if limit is not None and there + room > limit:
+            wider[name] = max(there, min(there, limit) + room)
+    return replace(policy, **wider) if wider else policy
 
 
 def shell_argv(command: str, places: Sequence[PurePosixPath] = ()) -> tuple[str, ...]:
