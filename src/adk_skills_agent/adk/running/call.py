@@ -157,20 +157,20 @@ HELD_INPUTS = HeldInputs()
 """Those of this process."""
 
 
-def check_input_names(inputs: Sequence[InputFile], skill: KnownSkill, *, has_grants: bool) -> None:
+def check_input_names(inputs: Sequence[InputFile], skill: KnownSkill) -> None:
     """Refuse artifacts that would stand in the place of a skill's own files, or be a program's settings (row 335).
 
-    Another skill, or a client, may have made them, and a skill may have keys. Raises ``InvalidArguments``. Blocks.
+    For skills that have keys: another skill, or a client, may have made them. Raises ``InvalidArguments``. Blocks.
     """
-    own = {SKILL_FILE, *(path.partition("/")[0] for path in skill.files())} if inputs else set()
+    own = {SKILL_FILE, *(path.partition("/")[0] for path in skill.files())}
     for file in inputs:
         first = file.path.partition("/")[0]
         if first in own:
             raise InvalidArguments(
-                f"The artifact '{file.path[:80]}' would take the place of the skill's own '{first[:80]}'. Save it "
-                "under another name, outside of the skill's files and folders."
+                f"The artifact '{file.path[:80]}' would take the place of the skill's own '{first[:80]}', and the skill "
+                "has keys or hosts. Save it under another name."
             )
-        if has_grants and any(part.startswith(".") for part in file.path.split("/")):
+        if any(part.startswith(".") for part in file.path.split("/")):
             raise InvalidArguments(
                 f"The artifact '{file.path[:80]}' is hidden, as settings of programs are, and not for a skill that has "
                 "keys or hosts. Save it under a name that does not begin with a dot."

@@ -203,9 +203,9 @@ class RunSkillScriptTool(ToolsetTool):
             denied = decision.verdict is Verdict.DENY
             # Before the approval: what is approved must not wait for a service while somebody changes it.
             inputs = () if denied else await load_inputs(tool_context, args.get("files"), most, take)
-            has_grants = not runtime.grants.empty
-            if inputs:
-                await asyncio.to_thread(check_input_names, inputs, skill, has_grants=has_grants)
+            whose = (skill.name, found.path, skill.has_file)
+            if inputs and (runtime.grants.of(*whose) or runtime.grants.hosts_of(*whose)):
+                await asyncio.to_thread(check_input_names, inputs, skill)
             weighed = await weigh(tool_context, skill, decision, runtime)
             if weighed.refusal is not None:
                 if hosts.pending and weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:
