@@ -167,8 +167,8 @@ def check_input_names(inputs: Sequence[InputFile], skill: KnownSkill) -> None:
         first = file.path.partition("/")[0]
         if first in own:
             raise InvalidArguments(
-                f"The artifact '{file.path[:80]}' would take the place of the skill's own '{first[:80]}', and the skill "
-                "has keys or hosts. Save it under another name."
+                f"The artifact '{file.path[:80]}' would take the place of the skill's own '{first[:80]}', and the "
+                "skill has keys or hosts. Save it under another name."
             )
         if any(part.startswith(".") for part in file.path.split("/")):
             raise InvalidArguments(
