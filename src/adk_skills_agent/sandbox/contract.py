@@ -149,7 +149,7 @@ class SandboxPolicy:
         allow_secrets: Permit secret-looking names in ``inherit_env``.
         python: Interpreter for Python; None is the one running the agent.
         extra_ro: Host paths readable besides the system, at the same path. Above level ``landlock`` a socket or pipe
-            in them leads to its service.
+            in them leads to its service: name folders that have none.
         run_as: Numeric user id for the run when the agent is root; None takes the backend's default.
         warm_slots: Sandboxes kept started for the next runs of the same kind, from the second run of a process on;
             each is used once. 0 for none.

@@ -25,7 +25,6 @@ from adk_skills_agent.sandbox import (
     SandboxPolicy,
     Status,
     normalise_host,
-    secrets_of_run,
 )
 from adk_skills_agent.scripts.plan import ScriptPlan
 
@@ -215,6 +214,8 @@ def _condensed_stderr(plan: ScriptPlan, result: ExecutionResult) -> tuple[str, i
 
     The lines that go may have stood between the parts of a secret, so secrets are looked for once more.
     """
+    from adk_skills_agent.sandbox import secrets_of_run  # with it comes asyncio, which a plan does without
+
     secrets = secrets_of_run(plan.request, plan.request.policy)
 
     def condensed(stream: bytes) -> tuple[str, ScriptException | None]:
