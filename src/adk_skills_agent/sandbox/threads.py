@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import functools
 import logging
 import os
 import sys
@@ -14,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from adk_skills_agent.errors import SandboxError, SecurityWarning, SkillsError, TooManyRuns
 from adk_skills_agent.platforms import after_fork_in_child
@@ -84,14 +86,16 @@ MAX_WAITING = (256, 64)
 Share = tuple[str, ...]
 """Whose a run is, the widest first: its user, then the session. Empty for the owner's own, which nothing bounds."""
 
+WHOSE: contextvars.ContextVar[Share] = contextvars.ContextVar("WHOSE", default=())
+"""For whom this task or worker thread works: what it asks the worker threads for counts as theirs."""
+
 
 class _Waiter:
-    __slots__ = ("future", "granted", "loop", "path")
+    __slots__ = ("granted", "path", "then")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, path: list[_Holder]) -> None:
-        self.loop = loop
+    def __init__(self, path: list[_Holder], then: Callable[[], object]) -> None:
         self.path = path
-        self.future: asyncio.Future[None] = loop.create_future()
+        self.then = then
         self.granted: bool | None = False  # None when its loop is closed and the place went to somebody else
 
 
@@ -169,7 +173,7 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
             self._hand_out()
 
     def turn(self, share: Share) -> contextlib.AbstractAsyncContextManager[None]:
-        """A place for somebody.
+        """A place for somebody; their file work while they have it is done in turn, too (see :func:`submit`).
 
         To enter it raises TooManyRuns when too many wait already for the same user or session.
         """
@@ -185,21 +189,18 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
         """Wait for a place that is given back elsewhere, in a thread perhaps; see :meth:`turn`."""
         with self._lock:
             path = self._path(share)
-            if self._may_have(path):
-                for holder in path:
-                    holder.held += 1
+            if self._took(path):
                 return
             try:
                 self._check_line(path[1:] if share else [])
             except TooManyRuns:
                 self._forget_idle(path)
                 raise
-            waiter = _Waiter(asyncio.get_running_loop(), path)
-            path[-1].line.append(waiter)
-            for holder in path:
-                holder.waiting += 1
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+            waiter = self._stand_in_line(path, functools.partial(loop.call_soon_threadsafe, _wake, future))
         try:
-            await waiter.future
+            await future
         except BaseException:
             with self._lock:
                 granted = waiter.granted
@@ -212,8 +213,20 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
                 self.give_back(share)
             raise
 
+    def ask(self, share: Share, then: Callable[[], object]) -> bool:
+        """Whether there is a place at once; if not, ``then`` is called when there is. Needs no event loop.
+
+        ``then`` is called by the thread that gives a place back, and must be short. Nobody is refused.
+        """
+        with self._lock:
+            path = self._path(share)
+            if self._took(path):
+                return True
+            self._stand_in_line(path, then)
+            return False
+
     def give_back(self, share: Share) -> None:
-        """Give back a place that :meth:`take` gave; from any thread."""
+        """Give back a place that :meth:`take` or :meth:`ask` gave; from any thread."""
         with self._lock:
             path = self._path(share)
             for holder in path:
@@ -223,14 +236,18 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
 
     def _hand_out(self) -> None:
         """Give the free places to those who wait; the lock is held."""
-        while self._all.held < self._places and (waiter := self._next(self._all, self._places)) is not None:
+        while (
+            self._all.waiting
+            and self._all.held < self._places
+            and (waiter := self._next(self._all, self._places)) is not None
+        ):
             waiter.granted = True
             for holder in waiter.path:
                 holder.waiting -= 1
                 holder.held += 1
                 holder.refused = 0
             try:
-                waiter.loop.call_soon_threadsafe(_wake, waiter.future)
+                waiter.then()
             except RuntimeError:  # its loop is closed; nobody waits any more
                 waiter.granted = None
                 for holder in waiter.path:
@@ -248,15 +265,28 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
         return path
 
     def _forget_idle(self, path: list[_Holder]) -> None:
-        for above, holder in zip(reversed(path[:-1]), reversed(path[1:]), strict=True):
-            if not (holder.held or holder.waiting) and above.parts.get(holder.key) is holder:
-                del above.parts[holder.key]
+        for place in range(len(path) - 1, 0, -1):
+            holder, parts = path[place], path[place - 1].parts
+            if not (holder.held or holder.waiting) and parts.get(holder.key) is holder:
+                del parts[holder.key]
 
-    def _may_have(self, path: list[_Holder]) -> bool:
+    def _took(self, path: list[_Holder]) -> bool:
         room = self._places - self._all.held
-        for holder in path[1:]:
-            room = self._room(holder, room)
-        return room > 0
+        if path[1].held:  # else one that is free is theirs
+            for holder in path[1:]:
+                room = self._room(holder, room)
+        if room <= 0:
+            return False
+        for holder in path:
+            holder.held += 1
+        return True
+
+    def _stand_in_line(self, path: list[_Holder], then: Callable[[], object]) -> _Waiter:
+        waiter = _Waiter(path, then)
+        path[-1].line.append(waiter)
+        for holder in path:
+            holder.waiting += 1
+        return waiter
 
     def _room(self, holder: _Holder, free: int) -> int:
         """How many more of the free places somebody may have now."""
@@ -298,7 +328,7 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
 
 
 class _Turn(contextlib.AbstractAsyncContextManager[None]):
-    __slots__ = ("_semaphore", "_share")
+    __slots__ = ("_before", "_semaphore", "_share")
 
     def __init__(self, semaphore: Semaphore, share: Share) -> None:
         self._semaphore = semaphore
@@ -306,9 +336,12 @@ class _Turn(contextlib.AbstractAsyncContextManager[None]):
 
     async def __aenter__(self) -> None:
         await self._semaphore.take(self._share)
+        self._before = WHOSE.set(self._share)
 
     async def __aexit__(self, *error: object) -> None:
         self._semaphore.give_back(self._share)
+        with contextlib.suppress(ValueError):  # the loop is gone, and somebody else ends what ran in it
+            WHOSE.reset(self._before)
 
 
 def _wake(future: asyncio.Future[None]) -> None:
@@ -356,22 +389,122 @@ class OnePerProcess(Generic[_Thing]):
 
 
 # A few permanent threads for the file work of runs. Their number is also the bound of runs that are being started at
-# the same time. asyncio's own pool is left alone: an agent's other work must not wait behind scripts.
-WORKERS = 2 * (os.cpu_count() or 1)
+# the same time. asyncio's own pool is left alone: an agent's other work must not wait behind scripts. Four at least:
+# of fewer a user alone would have but one.
+WORKERS = max(4, 2 * (os.cpu_count() or 1))
 
-_pool = OnePerProcess(lambda: ThreadPoolExecutor(WORKERS, thread_name_prefix="adk-skills-files"))
+
+class _Work:
+    """What a worker thread is to do, and for whom.
+
+    Without a loop that waits for its answer it is only known to be over.
+    """
+
+    __slots__ = ("answer", "loop", "share", "work")
+
+    def __init__(
+        self,
+        work: Callable[[], object],
+        answer: asyncio.Future[Any] | Future[Any],
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> None:
+        self.work = work
+        self.answer = answer
+        self.loop = loop
+        self.share = WHOSE.get()
+
+    def do(self) -> None:
+        if self.answer.cancelled():  # before it was its turn
+            return
+        result: object = None
+        problem: BaseException | None = None
+        _served.loop = self.loop
+        WHOSE.set(self.share)
+        try:
+            result = self.work()
+        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+            problem = error
+        _served.loop = None
+        if self.loop is None:
+            self.answer.set_result(None)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                self.loop.call_soon_threadsafe(_tell, self.answer, result, problem)
+        del self, problem  # the error knows this frame, which must not know the error
+
+
+def _tell(answer: asyncio.Future[Any] | Future[Any], result: object, problem: BaseException | None) -> None:
+    if answer.done():  # cancelled meanwhile
+        return
+    if problem is None:
+        answer.set_result(result)
+    else:
+        answer.set_exception(problem)
+
+
+class _Workers:
+    """The worker threads, had in turn as the places of a fair :class:`Semaphore` (row 337).
+
+    One user's runs with thousands of files each leave a thread for everybody else.
+    """
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="adk-skills-files")
+        self._places = Semaphore(WORKERS, fair=True)
+        self._due: deque[_Work] = deque()  # they have a place, and no thread yet
+
+    def submit(self, one: _Work) -> None:
+        """Have it done when it is its turn; a RuntimeError when no thread can be started."""
+        if not self._places.ask(one.share, functools.partial(self._due.append, one)):
+            return  # who gives the place back does it
+        self._due.append(one)
+        try:
+            self._threads.submit(self._serve)
+        except RuntimeError:
+            try:
+                self._due.remove(one)
+            except ValueError:  # a thread that was there has taken it
+                return
+            self._places.give_back(one.share)
+            self._call_threads(len(self._due))
+            raise
+
+    def _serve(self) -> None:
+        while self._due:
+            try:
+                one = self._due.popleft()
+            except IndexError:  # another thread was faster
+                return
+            share = one.share
+            one.do()
+            del one  # an error that it raised knows this frame, too
+            self._places.give_back(share)
+            if len(self._due) > 1:
+                self._call_threads(len(self._due) - 1)  # this one goes on itself
+
+    def _call_threads(self, number: int) -> None:
+        for _ in range(number):
+            with contextlib.suppress(RuntimeError):  # at the interpreter's end those that are there do everything
+                self._threads.submit(self._serve)
+
+
+_pool = OnePerProcess(_Workers)
 _served = threading.local()
-_later: set[Future[object]] = set()
+_later: set[Future[None]] = set()
 after_fork_in_child(_later.clear)
 
 
 def submit(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> asyncio.Future[_Result]:
-    """Run ``work`` in a worker thread; the future belongs to ``loop``. A SandboxError when no thread can be started."""
+    """Run ``work`` in a worker thread; the future belongs to ``loop``. A SandboxError when no thread can be started.
+
+    It counts for whoever has a :meth:`Semaphore.turn` here: users get threads in turn, and so do the sessions of each.
+    """
+    answer: asyncio.Future[_Result] = loop.create_future()
     try:
-        future = _pool().submit(_serve, loop, work)
+        _pool().submit(_Work(work, answer, loop))
     except RuntimeError as error:
         raise SandboxError(f"The sandbox could not start its work: {error}.") from error
-    return asyncio.wrap_future(future, loop=loop)
+    return answer
 
 
 async def in_worker(work: Callable[[], _Result], *, or_here: bool = False) -> _Result:
@@ -393,13 +526,15 @@ def later(work: Callable[[], object]) -> None:
 
     It is called here when the interpreter is shutting down, or no thread can be started.
     """
+    over: Future[None] = Future()
+    over.set_running_or_notify_cancel()  # it is not cancelled
+    over.add_done_callback(_later.discard)
+    _later.add(over)
     try:
-        future = _pool().submit(work)
+        _pool().submit(_Work(work, over, None))
     except RuntimeError:
+        _later.discard(over)
         work()
-        return
-    _later.add(future)
-    future.add_done_callback(_later.discard)
 
 
 async def finished(seconds: float) -> None:
@@ -413,14 +548,6 @@ def served_loop() -> asyncio.AbstractEventLoop:
     """The event loop this thread works for: the one that runs in it, or the one a worker thread has its work from."""
     loop: asyncio.AbstractEventLoop | None = getattr(_served, "loop", None)
     return asyncio.get_running_loop() if loop is None else loop
-
-
-def _serve(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> _Result:
-    _served.loop = loop
-    try:
-        return work()
-    finally:
-        _served.loop = None
 
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + "/"

@@ -193,6 +193,7 @@ class RayWorker:
     # One run.
 
     async def _run(self, number: int, shipment: Shipment, files: bytes, skills: dict[str, Awaitable[bytes]]) -> Outcome:
+        threads.WHOSE.set(shipment.request.share)  # it has its turn, and here a task of its own
         for digest in {str(mount.source) for mount in shipment.request.mounts}.difference(self._skills):
             found = await threads.in_worker(functools.partial(_from_store, digest))
             if found is None:
