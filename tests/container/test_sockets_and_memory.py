@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from pathlib import Path
 
 import pytest
@@ -63,9 +65,11 @@ async def test_row_333_what_sockets_hold_counts(sandbox: ContainerSandbox, code:
     assert "in those for TCP and UDP" in str(result.notes)
 
 
-async def test_row_333_connections_with_nothing_in_them_are_no_memory(sandbox: ContainerSandbox) -> None:
+async def test_row_333_what_others_on_the_machine_hold_does_not_count(sandbox: ContainerSandbox) -> None:
     script = InputFile("script.py", CONNECTIONS.format(sends=False).encode())
-    result = await sandbox.run(ExecutionRequest(("python3", "script.py"), POLICY, input_files=(script,)))
+    with contextlib.ExitStack() as held:
+        assert fill(held) > POLICY.memory_bytes // 4
+        result = await sandbox.run(ExecutionRequest(("python3", "script.py"), POLICY, input_files=(script,)))
     assert (result.status, result.stdout) == (Status.OK, b"all of it\n"), result
 
 
@@ -86,6 +90,19 @@ async def test_row_334_the_program_in_it_is_there_when_files_fill_the_memory(san
     result = await sandbox.run(ExecutionRequest(("bash", "-c", fill), policy))
     assert result.status is Status.OUT_OF_MEMORY, result
     assert "lost" not in str(result.notes)
+
+
+def fill(held: contextlib.ExitStack) -> int:
+    """Connections of this machine's own that nobody reads, and the bytes in them."""
+    there = held.enter_context(socket.create_server(("127.0.0.1", 0), backlog=100))
+    sent = 0
+    for _ in range(100):
+        one = held.enter_context(socket.create_connection(there.getsockname()))
+        one.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent += one.send(bytes(1 << 16))
+    return sent
 
 
 def may_forbid() -> bool:
