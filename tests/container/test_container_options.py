@@ -12,7 +12,7 @@ import container_engines
 from adk_skills_agent.errors import ConfigError, SandboxUnavailable
 from adk_skills_agent.sandbox.container import ContainerOptions, ContainerSandbox
 from adk_skills_agent.sandbox.container.container import check_runtime
-from adk_skills_agent.sandbox.container.engine import EngineInfo
+from adk_skills_agent.sandbox.container.engine import EngineInfo, _info
 from adk_skills_agent.sandbox.container.options import Plan
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, SandboxPolicy
 from adk_skills_agent.sandbox.process.command import PENDING_SIGNALS, STACK_BYTES
@@ -112,6 +112,16 @@ def test_row_334_a_container_is_among_the_first_that_the_kernel_ends_and_has_the
     assert (limits["SIGPENDING"], limits["STACK"]) == (PENDING_SIGNALS, [STACK_BYTES, 200 << 20])
     gvisor = Plan("sha256:1", ContainerOptions(runtime="runsc"), SandboxPolicy(memory_bytes=None)).hello(DOCKER)
     assert {"SIGPENDING", "STACK"}.isdisjoint(gvisor["limits"])
+
+
+@pytest.mark.parametrize("told", [{"SecurityOptions": ["name=rootless"]}, {"SecurityOptions": [], "Rootless": True}])
+def test_an_engine_of_a_plain_user_is_known_as_docker_and_podman_say_it(told: dict[str, object]) -> None:
+    """Seen: Podman 4.3 of a plain user was taken for root's."""
+    client = Mock()
+    client.version.return_value, client.info.return_value = {"Version": "4.3"}, told
+    assert _info(client).rootless
+    client.info.return_value = {"SecurityOptions": ["name=seccomp,profile=default"], "Rootless": False}
+    assert not _info(client).rootless
 
 
 def test_a_network_and_a_runtime_are_choices() -> None:
