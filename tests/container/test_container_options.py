@@ -12,9 +12,10 @@ import container_engines
 from adk_skills_agent.errors import ConfigError, SandboxUnavailable
 from adk_skills_agent.sandbox.container import ContainerOptions, ContainerSandbox
 from adk_skills_agent.sandbox.container.container import check_runtime
-from adk_skills_agent.sandbox.container.engine import EngineInfo
+from adk_skills_agent.sandbox.container.engine import EngineInfo, _info
 from adk_skills_agent.sandbox.container.options import Plan
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, SandboxPolicy
+from adk_skills_agent.sandbox.process.command import PENDING_SIGNALS, STACK_BYTES
 
 DOCKER = EngineInfo("docker", "27", ("runc", "runsc"), "runc", "2")
 PODMAN = EngineInfo("podman", "4.3", ("runc",), "runc", "2")
@@ -86,9 +87,41 @@ def test_memory_that_no_control_group_counts_is_in_the_report_but_for_gvisor() -
     def told(policy: SandboxPolicy, runtime: str | None = None) -> str:
         return " ".join(Plan("sha256:1", ContainerOptions(runtime=runtime), policy).uncharged(DOCKER))
 
-    assert "more than 1,024 sockets" in told(SandboxPolicy())
+    assert "more than 1,024 sockets, or with a quarter of memory_bytes" in told(SandboxPolicy())
     assert "nothing bounds the connections" in told(SandboxPolicy(network=Network.host()))
     assert told(SandboxPolicy(memory_bytes=None)) == told(SandboxPolicy(), "runsc") == ""
+
+
+def test_row_333_what_sockets_may_hold_follows_from_the_memory() -> None:
+    def told(policy: SandboxPolicy) -> tuple[object, object]:
+        hello = Plan("sha256:1", ContainerOptions(), policy).hello(DOCKER)
+        return hello["sockets"], hello["socket_bytes"]
+
+    assert told(SandboxPolicy(memory_bytes=256 << 20)) == (1024, 64 << 20)
+    assert told(SandboxPolicy(memory_bytes=None)) == (None, None)
+    assert told(SandboxPolicy(network=Network.host()))[0] is None
+
+
+def test_row_334_a_container_is_among_the_first_that_the_kernel_ends_and_has_the_limits_of_local_runs() -> None:
+    assert settings()["oom_score_adj"] == settings(PODMAN)["oom_score_adj"] == 500
+    rootless = replace(PODMAN, rootless=True)
+    assert "oom_score_adj" not in settings(rootless)  # nobody but root can keep a script from lowering it
+    plan = Plan("sha256:1", ContainerOptions(), SandboxPolicy(memory_bytes=200 << 20))
+    assert any("oom_score_adj" in sentence for sentence in plan.uncharged(rootless))
+    limits = plan.hello(DOCKER)["limits"]
+    assert (limits["SIGPENDING"], limits["STACK"]) == (PENDING_SIGNALS, [STACK_BYTES, 200 << 20])
+    gvisor = Plan("sha256:1", ContainerOptions(runtime="runsc"), SandboxPolicy(memory_bytes=None)).hello(DOCKER)
+    assert {"SIGPENDING", "STACK"}.isdisjoint(gvisor["limits"])
+
+
+@pytest.mark.parametrize("told", [{"SecurityOptions": ["name=rootless"]}, {"SecurityOptions": [], "Rootless": True}])
+def test_an_engine_of_a_plain_user_is_known_as_docker_and_podman_say_it(told: dict[str, object]) -> None:
+    """Seen: Podman 4.3 of a plain user was taken for root's."""
+    client = Mock()
+    client.version.return_value, client.info.return_value = {"Version": "4.3"}, told
+    assert _info(client).rootless
+    client.info.return_value = {"SecurityOptions": ["name=seccomp,profile=default"], "Rootless": False}
+    assert not _info(client).rootless
 
 
 def test_a_network_and_a_runtime_are_choices() -> None:

@@ -271,7 +271,8 @@ def _info(client: DockerClient) -> EngineInfo:
         runtimes=tuple(sorted(told.get("Runtimes") or ())),
         default_runtime=str(told.get("DefaultRuntime") or ""),
         cgroups=str(told.get("CgroupVersion") or ""),
-        rootless="rootless" in security,
+        # Podman has a name of its own for it, and does not say it among these.
+        rootless="rootless" in security or told.get("Rootless") is True,
     )
 
 

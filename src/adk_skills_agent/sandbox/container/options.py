@@ -11,18 +11,27 @@ from typing import Any
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.container.engine import EngineInfo
 from adk_skills_agent.sandbox.contract import HOME_DIR, SandboxPolicy
+from adk_skills_agent.sandbox.process.command import PENDING_SIGNALS, STACK_BYTES
 from adk_skills_agent.sandbox.process.seccomp import NAMESPACES, program
 from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.supervisor import frames
 
 NOBODY = 65534
 _MOST_SOCKETS = 1_024
+_SHARE_OF_SOCKETS = 4  # a run may have one part in so many of its memory in sockets besides
 _MOST_TERMINALS = 64  # as on this machine; an engine's mount has no bound but the machine's 3,072
 _GVISOR = "runsc"
 _GVISOR_TASKS, _GVISOR_TASKS_EACH = 128, 12
 """Tasks on the host: gVisor's own (56 were seen), and for each process of a run (8 were seen, with ptrace)."""
 _SUPERVISOR_PROCESSES = 1
 _SUPERVISOR_MEMORY_BYTES = 32 << 20
+_OOM_SCORE = 500
+"""Of all in a container when the machine's memory is full: nobody in it may go below (row 334).
+
+What the program in it starts goes on to 1,000, so that the kernel takes a script and not that program, which has to
+tell of it, when only the container's memory is full.
+"""
+_NICENESS = 19  # of scripts; beside others of the machine counts what the engine gives to the container
 _LEAST_FILES = 4096  # more than a script, see limit_files()
 _PAGE_BYTES = 4096
 _ENVIRONMENT = {
@@ -138,6 +147,8 @@ class Plan:
                 *(Mount(at, folder, type="bind", read_only=True) for folder, at in self.folders),
             ],
         }
+        if not info.rootless:  # there it bounds nothing: only root can forbid to lower it again
+            made["oom_score_adj"] = _OOM_SCORE
         # When its program ends, as it does with the agent's stream, nothing of it is left. Podman could not tell any
         # more how it ended.
         made["auto_remove"] = not info.is_podman
@@ -173,17 +184,27 @@ class Plan:
 
     def hello(self, info: EngineInfo) -> dict[str, Any]:
         """What the program in it is told first: limits that no engine sets, or not every one."""
-        policy = self.policy
-        limits = {"CORE": 1, "FSIZE": policy.file_bytes, "NOFILE": policy.open_files}
+        policy, memory, is_gvisor = self.policy, self.policy.memory_bytes, _is_gvisor(self.options, info)
+        limits = {
+            "CORE": 1,
+            "FSIZE": policy.file_bytes,
+            "NOFILE": policy.open_files,
+            # gVisor knows no such limit, and refuses one; its signals are in its own memory.
+            "SIGPENDING": None if is_gvisor else PENDING_SIGNALS,
+            "STACK": None if memory is None else [min(STACK_BYTES, memory), memory],
+        }
         places = ("/work", "/tmp", "/dev/shm")  # noqa: S108
         return {
             "limits": {name: most for name, most in limits.items() if most is not None},
             "inodes": {} if policy.workspace_inodes is None else dict.fromkeys(places, policy.workspace_inodes),
-            # As much as 200 KiB in each is charged to no control group. With a network it may be the host's.
-            "sockets": None if policy.network.mode == "host" or policy.memory_bytes is None else _MOST_SOCKETS,
+            # Control groups of version 1 are charged nothing of TCP, no group for what nobody accepts or for datagrams.
+            # With a network it may be the host's.
+            "sockets": None if policy.network.mode == "host" or memory is None else _MOST_SOCKETS,
+            "socket_bytes": memory // _SHARE_OF_SOCKETS if memory is not None else None,
+            "nice": _NICENESS,
             "terminals": _MOST_TERMINALS,
             # A control group counts gVisor's own threads; the program counts those of the run.
-            "tasks": policy.pids if _is_gvisor(self.options, info) else None,
+            "tasks": policy.pids if is_gvisor else None,
             "alone": True,
             # The engine's own filter leaves more open than a script needs: ptrace, io_uring, netlink, other tables.
             "filters": {arch: frames.base64(program(arch, NAMESPACES)) for arch in NUMBERS},
@@ -227,12 +248,19 @@ class Plan:
         sockets = (
             "with the host's network nothing bounds the connections"
             if self.policy.network.mode == "host"
-            else f"a run ends with more than {_MOST_SOCKETS:,} sockets"
+            else f"a run ends with more than {_MOST_SOCKETS:,} sockets, or with a quarter of memory_bytes in those of "
+            "TCP and UDP (before it was ended, a script had 2.8 times memory_bytes in them)"
         )
-        return [
-            "memory: the kernel charges connections that nobody accepts and locks of files to nobody; "
-            f"{sockets}, and the locks are not counted."
+        told = [
+            "memory: the kernel charges connections that nobody accepts, datagrams and locks of files to nobody, with "
+            f"control groups of version 1 also buffers of TCP; {sockets}, and the locks are not counted."
         ]
+        if info.rootless:
+            told.append(
+                "memory: when the machine has none left, the kernel may end another program before a script, which can "
+                "lower its oom_score_adj there: only root can forbid that."
+            )
+        return told
 
 
 def _is_gvisor(options: ContainerOptions, info: EngineInfo) -> bool:

@@ -318,11 +318,13 @@ _KIBI = 1024
 _CPU_SPARE_SECONDS = 1
 _COUNT_SECONDS = 2.0
 _LOCKED_BYTES = 64 << 10
-_STACK_BYTES = 8 << 20  # the kernel's own choice
+STACK_BYTES = 8 << 20
+"""What a process may have as a stack until it asks for more; the kernel's own choice."""
 # With a limit of 0 the kernel still starts the machine's crash collector (row 178), which is root's and outside of the
 # sandbox; 1 means no core of any kind.
 _NO_CORE = 1
-_PENDING_SIGNALS = 4096  # also timers; the kernel counts them for the user, who may be the agent's
+PENDING_SIGNALS = 4096
+"""Also timers; the kernel counts them for the user, who may be the agent's."""
 
 
 def launcher(policy: SandboxPolicy, marker: str, argv: list[str]) -> list[str]:
@@ -385,7 +387,7 @@ def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[
         resource.RLIMIT_NOFILE: policy.open_files,
         resource.RLIMIT_NPROC: processes,
         resource.RLIMIT_MEMLOCK: _LOCKED_BYTES,
-        resource.RLIMIT_SIGPENDING: _PENDING_SIGNALS,
+        resource.RLIMIT_SIGPENDING: PENDING_SIGNALS,
         # An agent that may have priorities of real time does not pass them on: nothing else would run beside it.
         resource.RLIMIT_RTPRIO: 0,
         resource.RLIMIT_NICE: 0,
@@ -395,7 +397,7 @@ def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[
     if (stack := _clamp(resource.RLIMIT_STACK, policy.memory_bytes)) is not None:
         # RLIMIT_DATA does not count the stack of the first thread, and without a limit that is any memory (row 291).
         usual = resource.getrlimit(resource.RLIMIT_STACK)[0]
-        usual = _STACK_BYTES if usual == resource.RLIM_INFINITY else usual
+        usual = STACK_BYTES if usual == resource.RLIM_INFINITY else usual
         both.append((resource.RLIMIT_STACK, min(usual, stack), stack))
     if cpu is not None:
         # First SIGXCPU, a second later SIGKILL.
@@ -423,7 +425,7 @@ def import_limits(
         resource.RLIMIT_NOFILE: open_files,
         resource.RLIMIT_NPROC: None if pids is None else pids + 1,
         resource.RLIMIT_MEMLOCK: _LOCKED_BYTES,
-        resource.RLIMIT_SIGPENDING: _PENDING_SIGNALS,
+        resource.RLIMIT_SIGPENDING: PENDING_SIGNALS,
     }
     limits = [(which, _clamp(which, value)) for which, value in wanted.items()]
     return tuple((which, value, value) for which, value in limits if value is not None)

@@ -152,6 +152,11 @@ class Answer:
             name = "stderr" if done.get("flood") == 2 else "stdout"
             return [f"Stopped: it wrote more than {policy.output_flood_bytes or 0:,} bytes to {name}."]
         if cause is Status.OUT_OF_MEMORY and policy.memory_bytes is not None:
+            if sockets := self.number("sockets"):
+                return [
+                    f"Stopped: it had more than {sockets:,.0f} sockets, or in those for TCP and UDP more memory than a "
+                    f"part of memory_bytes, {policy.memory_bytes >> 20} MiB."
+                ]
             return [
                 "Stopped by the kernel: its processes together needed more memory than memory_bytes, "
                 f"{policy.memory_bytes >> 20} MiB."

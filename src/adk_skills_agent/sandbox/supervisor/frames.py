@@ -6,10 +6,12 @@ of this package and runs on Python 3.8.
 Host to supervisor (``t`` is the kind; what has a default may be left out):
 
 ====================  ==================================================================================================
-``hello``             ``proto``; the first frame, may come again. ``limits``: resource limits by name (``NOFILE``).
-                      ``alone``: every process in the sandbox is its own, and may be killed. ``inodes``: most
-                      files below each of these paths. ``sockets``: most in its network. ``terminals``: most
-                      of them. ``tasks``: most processes and threads. ``batch``: ``close`` waits for what runs.
+``hello``             ``proto``; the first frame, may come again. ``limits``: resource limits by name (``NOFILE``), or
+                      the soft and the hard one. ``alone``: every process in the sandbox is its own, and may be
+                      killed. ``inodes``: most files below each of these paths. ``sockets``: most in its network,
+                      ``socket_bytes``: most in those for TCP and datagrams. ``terminals``: most of them. ``tasks``:
+                      most processes and threads. ``nice``: niceness of what it starts. ``batch``: ``close`` waits
+                      for what runs.
 ``put``               ``path`` below the working directory, or absolute; ``kind`` ``file`` | ``folder`` | ``link``,
                       ``mode``, ``b64`` (the content, or the next piece of it), ``more`` (another piece follows),
                       ``target`` (of a link). Not answered, unless it fails: ``failed``.
@@ -37,10 +39,10 @@ Supervisor to host:
 ``done``              ``id``, ``exit`` and ``signal`` (one is null), ``ms``, ``timed_out``, ``interrupted``, ``flood``
                       (1 or 2: that stream was too much), ``lost`` (a clause: why the Python state is gone; null: it is
                       there), ``started`` (false: the command could not be started, ``reason`` says why), ``cpu_ms``,
-                      ``out_of_cpu``, ``oom`` (the kernel ended a process for its memory), ``disk`` (where
-                      too many files were), ``terminals`` and ``tasks`` (there were more), ``killed`` (processes left
-                      by a command), ``unlisted`` (files neither sent nor named), ``cut`` (only so many entries were
-                      looked at). The last frame of its id.
+                      ``out_of_cpu``, ``oom`` (the kernel ended a process for its memory; with ``sockets`` it was in
+                      these), ``disk`` (where too many files were), ``terminals`` and ``tasks`` (there were more),
+                      ``killed`` (processes left by a command), ``unlisted`` (files neither sent nor named), ``cut``
+                      (only so many entries were looked at). The last frame of its id.
 ``failed``            ``of`` (a kind), ``reason``: a ``put`` or a frame could not be carried out.
 ``pong``              ``n``
 ``bye``               answers ``close``, and follows the ``done`` of the ``last`` one: nothing is left but the

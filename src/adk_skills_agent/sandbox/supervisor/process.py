@@ -6,13 +6,15 @@ Part of the program in the sandbox (:mod:`.program`); see :mod:`.supervisor`.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
+import _socket
 import errno
 import io
 import os
 import stat
+import struct
 import sys
 import time
-from typing import Any, Iterator, Mapping, Tuple
+from typing import Any, Iterator, List, Mapping, Tuple, Union
 
 from adk_skills_agent.sandbox.supervisor.python_program import program_text
 
@@ -89,6 +91,7 @@ def prctl(option: int, value: int, more: Any = 0) -> bool:
 _library: Any = None
 _call_filter: Any = None
 _most_files: Any = None
+_niceness = 0
 
 
 def filter_calls(program: bytes) -> None:
@@ -222,6 +225,7 @@ def leave_supervisor(channel: list[int]) -> None:
     except OSError:
         pass
     prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
+    os.nice(_niceness)
     if _most_files is not None:
         limit({"NOFILE": _most_files})
     if _call_filter is not None:
@@ -359,14 +363,31 @@ def limit_files(most: int) -> None:
     _most_files = most
 
 
-def limit(limits: dict[str, int]) -> None:
-    """Resource limits by name (``NOFILE``), of everything started from here on; never above the hard one."""
+def give_way(niceness: int) -> None:
+    """Let everything that is started from here on wait for this process, which shares its processors with it.
+
+    Else what makes them busy is looked at late, and goes on for a part of a second after it was killed (row 333).
+    """
+    global _niceness  # noqa: PLW0603
+    _niceness = niceness
+
+
+def limit(limits: Mapping[str, Union[int, List[int]]]) -> None:
+    """Resource limits by name (``NOFILE``), of everything started from here on; never above the hard one.
+
+    One that is a pair has a soft limit below the hard one, and is not raised above the usual soft one.
+    """
     import resource
 
-    for name, most in limits.items():
+    for name, wanted in limits.items():
         which = getattr(resource, "RLIMIT_" + name)
-        hard = resource.getrlimit(which)[1]
+        usual, hard = resource.getrlimit(which)
+        most = wanted if isinstance(wanted, int) else wanted[1]
         value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        if not isinstance(wanted, int):
+            soft = wanted[0] if usual == resource.RLIM_INFINITY else min(wanted[0], usual)
+            resource.setrlimit(which, (min(soft, value), value))
+            continue
         # First SIGXCPU, a second later SIGKILL.
         resource.setrlimit(which, (value, value if name != "CPU" or value == hard else value + 1))
 
@@ -467,6 +488,17 @@ _OOM_KILLS = (
     ("/sys/fs/cgroup/memory/memory.oom_control", b"oom_kill ", 1),
 )
 _SOCKETS = (("/proc/net/sockstat", b"sockets: used ", 1),)
+_DATAGRAMS = ("udp", "udp6", "icmp", "icmp6")
+_BLIND_SOCKETS = 64
+_QUEUES = 4  # in a line of these: bytes that wait to be sent and to be read
+_AF_NETLINK, _NETLINK_SOCK_DIAG = 16, 4
+_SOCKETS_BY_FAMILY, _END_OF_LIST, _WHOLE_LIST, _MEMORY = 20, 3, 0x301, 7
+_NOT_TIME_WAIT = 0xFFFFFFFF ^ 1 << 6  # those are no sockets any more
+_MESSAGE, _ATTRIBUTE, _QUESTION = struct.Struct("=IHHII"), struct.Struct("=HH"), struct.Struct("=BBBBI48x")
+_BEFORE_ATTRIBUTES = 72
+_IN_SOCKET = struct.Struct("=I16xIII")  # to be read; to be sent; options; what came while it was locked
+_LISTED_SECONDS = 1.0
+_MOST_TOLD = 1 << 16
 _CPU_MICROSECONDS = (
     ("/sys/fs/cgroup/cpuacct/cpuacct.usage", b"", 1000),
     ("/sys/fs/cgroup/cpu.stat", b"usage_usec ", 1),
@@ -478,6 +510,7 @@ class Watch:
 
     ``inodes`` are the most files and folders of some file systems; a tmpfs does not limit them everywhere. ``sockets``
     are the most of the sandbox's network, those that nobody accepted among them; None where it has none of its own.
+    ``socket_bytes`` are the most that those for TCP and datagrams may hold.
     ``terminals`` are the most that it may open; None where they are not its own. ``tasks`` are the most processes and
     threads besides the supervisor, where nothing outside limits exactly those.
     """
@@ -485,6 +518,7 @@ class Watch:
     def __init__(self) -> None:
         self.inodes: dict[str, int] = {}
         self.sockets: int | None = None
+        self.socket_bytes: int | None = None
         self.terminals: int | None = None
         self.tasks: int | None = None
         self._oom_before = 0
@@ -506,8 +540,19 @@ class Watch:
         return (_counted(_OOM_KILLS) or 0) > self._oom_before
 
     def has_hidden_memory(self) -> bool:
-        """Whether there are very many sockets: what nobody accepts or reads is charged to no group (rows 136, 160)."""
-        return self.sockets is not None and (_counted(_SOCKETS) or 0) > self.sockets
+        """Whether there are very many sockets, or much is in them: what nobody accepts or reads is charged to no group
+        (rows 136, 160), with version 1 nothing of TCP is, and one connection may hold 36 MiB (row 333).
+        """
+        if self.sockets is None:
+            return False
+        there = _counted(_SOCKETS) or 0
+        if not there or there > self.sockets or self.socket_bytes is None:
+            return there > self.sockets
+        try:
+            held = _in_datagrams() + _in_connections(_socket.AF_INET) + _in_connections(_socket.AF_INET6)
+        except OSError:  # this kernel does not tell, so that only few are harmless
+            return there > max(_BLIND_SOCKETS, self.socket_bytes >> 20)
+        return held > self.socket_bytes
 
     def has_many_terminals(self) -> bool:
         """Whether there are so many that other sandboxes on the machine may get none (rows 137, 170)."""
@@ -574,6 +619,49 @@ def _counted(places: tuple[tuple[str, bytes, int], ...]) -> int | None:
         except (OSError, ValueError):
             pass
     return None
+
+
+def _in_datagrams() -> int:
+    """Bytes in the sockets of this network for datagrams and echoes."""
+    found = 0
+    for name in _DATAGRAMS:
+        try:
+            with open("/proc/net/" + name, "rb") as file:
+                next(file, None)
+                found += sum(int(part, 16) for line in file for part in line.split()[_QUEUES].split(b":"))
+        except (OSError, ValueError, IndexError):
+            pass  # this kernel has none
+    return found
+
+
+def _in_connections(family: int) -> int:
+    """Bytes in the TCP sockets of this network, those that nobody accepted among them.
+
+    ``/proc/net/tcp`` has what was sent, and not the memory for it. Raises OSError where the kernel does not tell.
+    """
+    asked = _QUESTION.pack(family, _socket.IPPROTO_TCP, 1 << _MEMORY - 1, 0, _NOT_TIME_WAIT)
+    found, link = 0, _socket.socket(_AF_NETLINK, _socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
+    try:
+        link.settimeout(_LISTED_SECONDS)
+        link.send(_MESSAGE.pack(_MESSAGE.size + len(asked), _SOCKETS_BY_FAMILY, _WHOLE_LIST, 1, 0) + asked)
+        while True:
+            for kind, one in _parts(link.recv(_MOST_TOLD), _MESSAGE):
+                if kind == _END_OF_LIST:
+                    return found
+                if kind != _SOCKETS_BY_FAMILY:
+                    raise OSError(errno.EPROTONOSUPPORT, "no list")
+                attributes = _parts(one[_BEFORE_ATTRIBUTES:], _ATTRIBUTE)
+                found += sum(sum(_IN_SOCKET.unpack_from(value)) for name, value in attributes if name == _MEMORY)
+    finally:
+        link.close()
+
+
+def _parts(data: bytes, header: struct.Struct) -> Iterator[Tuple[int, bytes]]:
+    """Kind and content of each part of what the kernel tells."""
+    while len(data) >= header.size:
+        length, kind = header.unpack_from(data)[:2]
+        yield kind, data[header.size : length]
+        data = data[max(length + 3 & ~3, header.size) :]
 
 
 def _reaped() -> tuple[float, int]:

@@ -131,7 +131,7 @@ class Supervisor:
                 run.done["oom"] = True  # the kernel took one process; the rest is not the program that was asked for
                 self._kill(run, "the memory of its container ran out")
             if "oom" not in run.done and self._watch.has_hidden_memory():
-                run.done["oom"] = True
+                run.done.update(oom=True, sockets=self._watch.sockets)
                 self._kill(run, "its sockets held memory that its container does not count")
             if "terminals" not in run.done and self._watch.has_many_terminals():
                 run.done["terminals"] = self._watch.terminals
@@ -230,6 +230,7 @@ class Supervisor:
         self._batch = frames.flag(frame, "batch")
         self._watch.inodes = frame.get("inodes") or self._watch.inodes
         self._watch.sockets = frame.get("sockets") or self._watch.sockets
+        self._watch.socket_bytes = frame.get("socket_bytes") or self._watch.socket_bytes
         self._watch.terminals = frame.get("terminals") or self._watch.terminals
         self._watch.tasks = frame.get("tasks") or self._watch.tasks
         limits = dict(frame.get("limits") or {})
@@ -238,6 +239,8 @@ class Supervisor:
         if "NOFILE" in limits:
             processes.limit_files(limits.pop("NOFILE"))
         processes.limit(limits)
+        if "nice" in frame:
+            processes.give_way(frames.number(frame, "nice"))
         filters = frame.get("filters") or {}
         if filters:
             processes.filter_calls(frames.content({**filters, "t": "hello"}, os.uname().machine))
