@@ -17,7 +17,7 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import sandbox as local
-from adk_skills_agent.sandbox.threads import RUNNING, Share, later, submit
+from adk_skills_agent.sandbox.threads import RUNNING, Semaphore, Share, later, submit
 
 SECONDS = 60.0
 
@@ -142,17 +142,18 @@ async def test_row_337_what_a_run_leaves_for_later_counts_for_it(pool, stuck):
 
 
 async def test_a_turn_that_is_over_is_nobodys_any_more():
-    async with RUNNING.turn(("user", "a")):
-        async with RUNNING.turn(()):
+    semaphore = Semaphore(3, fair=True)
+    async with semaphore.turn(("user", "a")):
+        async with semaphore.turn(()):
             assert threads.WHOSE.get() == ()
         assert threads.WHOSE.get() == ("user", "a")
     assert threads.WHOSE.get() == ()
-    turn = RUNNING.turn(("user", "a"))
+    turn = semaphore.turn(("user", "a"))
     await turn.__aenter__()
     # As when the loop is gone, and a coroutine ends where it is collected.
     with pytest.raises(StopIteration):
         contextvars.Context().run(turn.__aexit__(None, None, None).send, None)
-    assert RUNNING.held == 0
+    assert semaphore.held == 0
 
 
 async def test_work_that_is_cancelled_while_it_waits_is_not_done_and_keeps_no_place(pool, stuck):
