@@ -106,8 +106,9 @@ async def test_row_311_a_script_that_holds_the_lock_of_its_pipe_is_ended(level):
 async def test_row_309_a_script_whose_memory_cannot_be_looked_at_is_ended():
     """Seen: 2,316 MiB with a limit of 512 MiB, and status ok; no limit of any other run was watched meanwhile."""
     result = await run("landlock", IS_LOOKED_AT, memory_bytes=400 << 20)
-    assert result.status is Status.ERROR, (result.notes, result.stderr)
-    assert result.notes[0] == STALLED
+    # On a busy machine the watchdog may get to look in between, and sees what is too much.
+    ended = result.status is Status.OUT_OF_MEMORY or (result.status is Status.ERROR and result.notes[0] == STALLED)
+    assert ended, (result.status, result.notes, result.stderr)
 
 
 @pytest.mark.slow
