@@ -14,15 +14,12 @@ the owner.
 from __future__ import annotations
 
 import asyncio
-import functools
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fnmatch import translate
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import HostRefused, Origin
-from adk_skills_agent.adk.permissions import HOST, Approvals, Decision, Verdict, folded, host_of_rule
+from adk_skills_agent.adk.permissions import HOST, Approvals, Decision, Verdict, folded, host_of_rule, skill_pattern
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox import parse_host
 from adk_skills_agent.scripts.grants import NO_HOST_RULES, HostRules, within
@@ -47,7 +44,7 @@ def host_rules(permissions: Permissions, skill: str) -> HostRules:
     mine: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
     for rule in permissions.hosts:
         name, slash, _ = rule.pattern.rpartition("/")
-        if not slash or _skill_pattern(folded(name)).match(folded(skill)):
+        if not slash or skill_pattern(name).match(folded(skill)):
             mine[rule.verdict].append(host_of_rule(rule))
     return HostRules(tuple(mine[Verdict.ALLOW]), tuple(mine[Verdict.DENY]), tuple(mine[Verdict.ASK]))
 
@@ -60,11 +57,6 @@ def rules_without_skill(permissions: Permissions, active: Sequence[str]) -> Host
     rules = [host_rules(permissions, skill) for skill in ("", *active)]
     closed = dict.fromkeys(host for one in rules for host in (*one.denied, *one.asked))
     return HostRules(denied=tuple(closed)) if closed else NO_HOST_RULES
-
-
-@functools.lru_cache(maxsize=256)
-def _skill_pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(translate(pattern))
 
 
 @dataclass(frozen=True, slots=True)

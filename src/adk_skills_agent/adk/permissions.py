@@ -260,18 +260,10 @@ class Permissions:
         """Whether a skill in another one's folder has rules that would not hold if it were a part of that one."""
         of_outer, rule_of_outer, _ = self._of_skill(*outer)
         of_inner, rule_of_inner, _ = self._of_skill(*inner)
-        if of_inner.strictness > of_outer.strictness:
+        if of_inner is not Verdict.ALLOW and (of_inner, rule_of_inner) != (of_outer, rule_of_outer):
             return True
-        if of_inner is not Verdict.ALLOW and rule_of_inner != rule_of_outer:
-            return True
-        names = [folded(name) for name, _ in (outer, inner)]
-        for rule in self.rules:
-            skill, slash, _ = folded(rule.pattern).partition("/")
-            if slash and rule.verdict is not Verdict.ALLOW:
-                about_outer, about_inner = (re.match(translate(skill), name) is not None for name in names)
-                if about_inner and not about_outer:
-                    return True
-        return False
+        about = (skill_pattern(rule.pattern.partition("/")[0]) for rule in self.rules if _is_strict_below(rule))
+        return any(one.match(folded(inner[0])) and not one.match(folded(outer[0])) for one in about)
 
     def decide(self, skill: KnownSkill, action: Action, target: str = "") -> Decision:
         """The verdict of the rules on one call; asks nothing, and reads only which files exist.
@@ -366,6 +358,17 @@ class Permissions:
         texts = list(map(folded, names))
         matching = [rule for rule, matches in self._matchers if rule.kind == kind and any(map(matches, texts))]
         return max(matching, key=lambda rule: rule.rank, default=None)
+
+
+def _is_strict_below(rule: Rule) -> bool:
+    """Whether a rule denies or asks about scripts or tools of the skills it names."""
+    return "/" in rule.pattern and rule.verdict is not Verdict.ALLOW
+
+
+@functools.lru_cache(maxsize=256)
+def skill_pattern(pattern: str) -> re.Pattern[str]:
+    """What the name of a skill in a rule means; for names that are :func:`folded`."""
+    return re.compile(translate(folded(pattern)))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -429,11 +429,12 @@ class _Work:
             self.answer.set_result(None)
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-                self.loop.call_soon_threadsafe(_tell, self.answer, result, problem)
+                self.loop.call_soon_threadsafe(tell, self.answer, result, problem)
         del self, problem  # the error knows this frame, which must not know the error
 
 
-def _tell(answer: asyncio.Future[Any] | Future[Any], result: object, problem: BaseException | None) -> None:
+def tell(answer: asyncio.Future[Any] | Future[Any], result: object, problem: BaseException | None) -> None:
+    """Give a thread's answer to whoever waits for it, if somebody still does; in the thread of their event loop."""
     if answer.done():  # cancelled meanwhile
         return
     if problem is None:

@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 
-from adk_skills_agent.sandbox.threads import OnePerProcess, Semaphore, Share
+from adk_skills_agent.sandbox.threads import OnePerProcess, Semaphore, Share, tell
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """``await resolve(host, port)``: numeric addresses, best first. Raises ``OSError`` when there are none."""
@@ -67,13 +67,4 @@ def _work(
     finally:
         ended()
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-        loop.call_soon_threadsafe(_deliver, answer, addresses, problem)
-
-
-def _deliver(answer: asyncio.Future[list[str]], addresses: list[str], problem: OSError | None) -> None:
-    if answer.done():  # cancelled meanwhile
-        return
-    if problem is None:
-        answer.set_result(addresses)
-    else:
-        answer.set_exception(problem)
+        loop.call_soon_threadsafe(tell, answer, addresses, problem)
