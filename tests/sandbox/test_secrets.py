@@ -418,6 +418,12 @@ def test_row_336_character_references_without_end_are_no_work_without_end(monkey
     assert sum(read) < 1 << 20
 
 
+def test_row_336_a_secret_with_an_ampersand_is_known_behind_too_many_references() -> None:
+    redactor = Redactor(SecretForms([("KEY", Secret("hunter2&correct"))]))
+    out = redactor.feed(b"&lt" * (1 << 18)) + redactor.feed(b"hunter2&cor") + redactor.feed(b"rect&") + redactor.close()
+    assert out.endswith(b"?lt[secret KEY]?")
+
+
 def test_row_336_ampersands_of_addresses_are_no_references() -> None:
     redactor = Redactor(SecretForms([("KEY", Secret("hunter2-correct-horse"))]))
     line = b"https://example.org/?a=1&b=2&cc=3&ltd=4\n" * 1000

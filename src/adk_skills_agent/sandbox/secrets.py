@@ -160,20 +160,23 @@ class Redactor:
 
     def feed(self, chunk: bytes) -> bytes:
         """What can be passed on now."""
+        notice = b""
         if self._references >= 0 and b"&" in chunk:
             self._references -= _most_references(chunk)
             if self._references < 0:  # the time for more is that of all runs (row 336)
-                chunk = _TOO_MANY_IN_OUTPUT + chunk.replace(b"&", b"?")
-        elif self._references < 0:
-            chunk = chunk.replace(b"&", b"?")
+                notice = _TOO_MANY_IN_OUTPUT
         data = self._held + chunk if self._held else chunk
-        ready, self._held = self._forms.redact_start(data)
-        return ready
+        ready, self._held = self._forms.redact_start(data, references=self._references >= 0)
+        return notice + self._without_references(ready)
 
     def close(self) -> bytes:
         """What was held back."""
         data, self._held = self._held, b""
-        return self._forms.redact(data)
+        return self._without_references(self._forms.redact(data, references=self._references >= 0))
+
+    def _without_references(self, ready: bytes) -> bytes:
+        """Only now, for a secret may have an ampersand of its own."""
+        return ready if self._references >= 0 else ready.replace(b"&", b"?")
 
 
 # In which forms a secret may turn up in output, and how they are found without slowing the output down.
@@ -222,7 +225,7 @@ class SecretForms:
                     plain.setdefault(form, name)
                 for encoding in ("utf-8", "utf-16-le"):  # utf-16-be is this with other zeros around it
                     hexadecimal.setdefault(piece.encode(encoding).hex().removesuffix("00").encode(), name)
-        self._lenses = (
+        self._lenses: tuple[_Lens, ...] = (
             _Lens(plain, _BREAKS),
             _Lens(plain, _BREAKS + b"\\", escaped_breaks=True),
             _Lens(hexadecimal, _BREAKS + _HEX_SEPARATORS),
@@ -231,14 +234,17 @@ class SecretForms:
         self.reach = max(lens.reach for lens in self._lenses)
         """How far apart the first and the last byte of one occurrence can be, in bytes."""
 
-    def redact(self, data: bytes) -> bytes:
-        """The same data with ``[secret NAME]`` for every occurrence."""
-        return _replaced(data, self._spans(data), len(data))
+    def redact(self, data: bytes, *, references: bool = True) -> bytes:
+        """The same data with ``[secret NAME]`` for every occurrence; see :meth:`redact_start` for ``references``."""
+        return _replaced(data, self._spans(data, references=references), len(data))
 
-    def redact_start(self, data: bytes) -> tuple[bytes, bytes]:
-        """Redact data that goes on: what is finished, and the rest that may be the beginning of an occurrence."""
-        spans = self._spans(data)
-        cut = min(lens.open_from(data) for lens in self._lenses)
+    def redact_start(self, data: bytes, *, references: bool = True) -> tuple[bytes, bytes]:
+        """Redact data that goes on: what is finished, and the rest that may be the beginning of an occurrence.
+
+        Without ``references`` forms in HTML's character references are not looked for, which takes the most time.
+        """
+        spans = self._spans(data, references=references)
+        cut = min(lens.open_from(data) for lens in self._used(references=references))
         # A whole occurrence may be the beginning of a longer one, or hold such a beginning: then it waits, too.
         cut = next((start for start, end, _ in spans if start < cut < end), cut)
         if cut < len(data) - self.reach:
@@ -268,8 +274,11 @@ class SecretForms:
         """The name of a secret that occurs in the data, or None."""
         return next((name for lens in self._lenses if (name := lens.found_in(data)) is not None), None)
 
-    def _spans(self, data: bytes) -> list[_Span]:
-        found = [span for lens in self._lenses for span in lens.spans(data)]
+    def _used(self, *, references: bool) -> tuple[_Lens, ...]:
+        return self._lenses if references else self._lenses[:-1]
+
+    def _spans(self, data: bytes, *, references: bool = True) -> list[_Span]:
+        found = [span for lens in self._used(references=references) for span in lens.spans(data)]
         if len(found) < 2:
             return found
         # Of occurrences that overlap all is taken out, under the name of the one that begins first.
