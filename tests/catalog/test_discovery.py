@@ -367,6 +367,7 @@ def test_trusted_roots_let_only_skills_inside_them_load_s4_23(make_skill: MakeSk
     assert list(whole) == ["inside"]
 
 
+@pytest.mark.slow
 def test_links_that_change_during_a_scan_never_end_it(make_skill: MakeSkill, tmp_path: Path) -> None:
     folder = make_skill("one", files={"real.md": "---\nname: one\ndescription: d\n---\n"})
     make_skill("other")

@@ -234,6 +234,7 @@ def test_old_indexes_do_not_pile_up(root: Path, cache_dir: Path) -> None:
     assert opened_skill_files(root, cache_dir) == []
 
 
+@pytest.mark.slow
 def test_many_processes_share_one_cache_while_the_tree_changes(root: Path, cache_dir: Path) -> None:
     script = textwrap.dedent("""
         import os, sys

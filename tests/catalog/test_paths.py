@@ -166,6 +166,7 @@ def test_a_link_swapped_in_after_the_check_is_not_followed(skill: Skill, folder:
         read_inside(str(folder), found, None)
 
 
+@pytest.mark.slow
 def test_a_race_of_links_never_gives_the_secret(skill: Skill, folder: Path, tmp_path: Path) -> None:
     stop = threading.Event()
     target = folder / "race.md"

@@ -103,6 +103,7 @@ def _trust(path: str) -> None:
     trust_project(path)
 
 
+@pytest.mark.slow
 def test_processes_at_the_same_time_lose_no_line(tmp_path: Path) -> None:
     paths = [str(tmp_path / str(number)) for number in range(24)]
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:

@@ -377,7 +377,7 @@ def test_a_model_nobody_knows_ends_in_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("signals_by_default")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_a_signal_ends_the_script_and_leaves_nothing(skills: Path, tmp_path: Path, number: signal.Signals) -> None:
     temporary = tmp_path / "tmp"
     returncode, stderr = run_and_signal(skills, temporary, number)

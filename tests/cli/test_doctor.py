@@ -87,7 +87,10 @@ def test_serve_says_of_this_machine_whether_strangers_may_be_let_in_and_what_to_
     assert ("min_isolation='namespaces'" in said) == works
 
 
-@pytest.mark.parametrize("degradation", ["docker-default", "gvisor", "no-seccomp"])
+@pytest.mark.parametrize(
+    "degradation",
+    ["docker-default", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gvisor", "no-seccomp"))],
+)
 def test_serve_refuses_where_no_namespaces_can_be_had(degradation: str) -> None:
     checks, code = serving(sys.executable, str(LAUNCHER), degradation)
     assert code == 1
@@ -167,6 +170,7 @@ def in_a_world_where(change: str) -> list[str]:
     return line
 
 
+@pytest.mark.slow
 def test_without_bubblewrap_one_command_installs_it() -> None:
     hide = "for f in /usr/bin/bwrap /usr/local/bin/bwrap; do ! [ -e $f ] || mount --bind /dev/null $f; done"
     told, code = diagnosis(in_a_world_where(hide))
@@ -183,9 +187,9 @@ def test_without_bubblewrap_one_command_installs_it() -> None:
         "umount -l /proc",
         pytest.param("mount -t tmpfs none /sys/fs/cgroup", marks=pytest.mark.slow),
         pytest.param("mount -o bind,ro /tmp /tmp", marks=pytest.mark.slow),
-        "mount --bind /bin/false $(command -v bwrap)",
+        pytest.param("mount --bind /bin/false $(command -v bwrap)", marks=pytest.mark.slow),
         pytest.param("for p in setpriv bash; do mount --bind /dev/null $(command -v $p); done", marks=pytest.mark.slow),
-        "ulimit -n 14",
+        pytest.param("ulimit -n 14", marks=pytest.mark.slow),
     ],
 )
 def test_whatever_is_broken_the_rest_is_told(change: str) -> None:

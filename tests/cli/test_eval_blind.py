@@ -49,6 +49,7 @@ def adk_skills(monkeypatch: pytest.MonkeyPatch, *arguments: str, status: int = 0
 SCRIPTED = ("eval", "skills/reporter", "--model", "scripted:model.yaml", "--judge", "scripted:model.yaml", "--blind")
 
 
+@pytest.mark.slow
 def test_the_comparison_is_planned_run_printed_kept_and_shown(
     project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,7 +116,13 @@ def test_the_line_is_also_there_when_only_stderr_is_a_terminal(skill: Path, tmp_
     assert (tmp_path / "out.txt").read_bytes() == b"one\nthree\n"
 
 
-@pytest.mark.parametrize(("option", "term"), [("--quiet", "xterm"), ("--json", "xterm"), (None, "dumb")])
+@pytest.mark.parametrize(
+    ("option", "term"),
+    [
+        ("--quiet", "xterm"),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("--json", "xterm"), (None, "dumb"))),
+    ],
+)
 def test_there_is_no_line_when_nobody_wants_it(skill: Path, tmp_path: Path, option: str | None, term: str) -> None:
     options = ["--min-isolation", "process", *([option] if option else [])]
     sent = Terminal("run", skill, "talk.sh", *options, cwd=tmp_path, term=term).end()

@@ -173,6 +173,7 @@ def test_a_header_alone_is_a_report_with_a_warning(work):
     assert summary_of(work, "k,n\n", "--group-by", "k")["warnings"] == ["in.csv has a header and no rows."]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a program's memory is read from /proc")
 def test_a_large_file_is_read_in_little_memory(work):
     with (work / "in.csv").open("w") as file:

@@ -18,6 +18,7 @@ from adk_skills_agent.executors import (
 CODE = "import sys, time\nprint({0}); time.sleep(0.01)\nif {0} % 2: sys.exit({0} % 7 + 1)\nprint({0}, file=sys.stderr)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "executor",
     [

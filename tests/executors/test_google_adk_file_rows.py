@@ -122,6 +122,7 @@ async def test_19_hanging_commands_do_not_take_the_threads_others_need(env_tools
         await environment.close()
 
 
+@pytest.mark.slow
 @pytest.mark.behaviour("better", "An asset of 10 MB", google="turned into source code for each run", ours="copied once")
 async def test_a_ten_megabyte_asset_is_no_problem(call: Any, skill_tools: Tools) -> None:
     files = {

@@ -320,6 +320,7 @@ def test_it_works_in_the_thread_of_a_running_loop(executor: LocalSandboxCodeExec
     assert asyncio.run(inside()) == "direct\n"
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S0-52")
 def test_many_threads_at_once_do_not_mix(executor: LocalSandboxCodeExecutor) -> None:
     """S0-52."""

@@ -82,6 +82,7 @@ print(sorted(SkillToolset.from_dirs(["examples/skills"]).runtime.source))
     assert "csv-report" in command_on("darwin", "list", "examples/skills").stdout
 
 
+@pytest.mark.slow
 def test_macos_refuses_scripts_and_names_the_container(make_skill: Callable[..., Path]) -> None:
     skill = make_skill("runner", files={"scripts/go.py": "print('ran')\n"})
     said = command_on("darwin", "run", skill, "go.py", fails=1).stderr

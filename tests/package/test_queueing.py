@@ -37,6 +37,7 @@ def test_the_mean_wait_is_erlangs(rate: float, cores: int) -> None:
     assert found.p50 <= found.p99
 
 
+@pytest.mark.slow
 def test_one_core_less_is_not_enough() -> None:
     cores, found = cores_for(35.0, [0.1], 0.1)
     assert found.p99 <= 0.1

@@ -155,6 +155,7 @@ def test_the_owners_date_holds_for_sources(index: LocalIndex, tmp_path: Path) ->
         resolve(["alpha"], cache=tmp_path / "uv", index=places(index), exclude_newer=datetime(2020, 1, 1, tzinfo=UTC))
 
 
+@pytest.mark.slow
 def test_what_a_build_asks_for_itself_comes_as_wheels(index: LocalIndex, tmp_path: Path) -> None:
     index.add("helper")
     index.files["alpha-1.0.tar.gz"] = source("import helper", requires='["helper"]')
@@ -164,6 +165,7 @@ def test_what_a_build_asks_for_itself_comes_as_wheels(index: LocalIndex, tmp_pat
     assert os.listdir(tmp_path / "builds" / "wheels") == [lock.packages[0].hashes[0]]
 
 
+@pytest.mark.slow
 def test_row_112_a_header_of_a_source_does_not_fill_the_agents_memory(index: LocalIndex, tmp_path: Path) -> None:
     """Seen: 800 MiB of memory and 20 seconds of standstill from a file of 3.6 MB."""
     stream = io.BytesIO()

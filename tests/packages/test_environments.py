@@ -90,6 +90,7 @@ def test_row_142_a_source_for_which_the_compiler_takes_all_memory_is_left(index:
     assert [one.name.partition(".")[0] for one in (environment.site / "__pycache__").glob("*.pyc")] == ["small"]
 
 
+@pytest.mark.slow
 def test_row_146_a_wheel_that_unpacks_to_more_than_the_disk_should_hold_is_stopped_and_leaves_nothing(
     index: LocalIndex, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +108,7 @@ def test_row_146_a_wheel_that_unpacks_to_more_than_the_disk_should_hold_is_stopp
     assert sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()) < 1 << 20
 
 
+@pytest.mark.slow
 def test_row_225_what_uv_reads_of_a_wheel_takes_no_more_memory_than_it_may(
     index: LocalIndex, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +137,7 @@ def test_row_225_files_of_a_package_that_the_agent_itself_reads_may_have_any_siz
     assert "has a list of files of more than" in sentences(caught.value)[1]
 
 
+@pytest.mark.slow
 def test_row_226_a_wheel_with_a_thousand_folders_in_folders_is_refused_and_leaves_nothing(
     index: LocalIndex, cache: Path
 ) -> None:
@@ -218,6 +221,7 @@ def another_process(lock: Lock, cache: Path, index: LocalIndex, tmp_path: Path) 
     )
 
 
+@pytest.mark.slow
 def test_row_97_two_processes_at_once_make_it_once(index: LocalIndex, cache: Path, tmp_path: Path) -> None:
     index.add("alpha")
     lock = locked(index, cache, "alpha")
@@ -231,6 +235,7 @@ def test_row_97_two_processes_at_once_make_it_once(index: LocalIndex, cache: Pat
     assert whole_folders(cache) == [Path(folders.pop()).name]
 
 
+@pytest.mark.slow
 def test_row_97_one_that_is_killed_leaves_no_half_environment_and_blocks_nobody(
     index: LocalIndex, cache: Path, tmp_path: Path
 ) -> None:

@@ -342,6 +342,7 @@ def test_no_skill_of_the_corpus_makes_it_fail(corpus: Path) -> None:
     assert found > 100
 
 
+@pytest.mark.slow
 def test_threads_may_parse_at_the_same_time() -> None:
     """CPython 3.11 counts the depth of all parsers in one place: threads that parse together got a SystemError."""
     deep = "x = " + "(" * 50 + "1" + ")" * 50 + "\n" + "[" * 40 + "]" * 40
@@ -353,6 +354,7 @@ def test_threads_may_parse_at_the_same_time() -> None:
         parsed_python("-" * 100_000 + "1")
 
 
+@pytest.mark.slow
 def test_row_143_a_skill_of_much_python_does_not_hold_up_the_agent_while_it_is_parsed(make_skill: MakeSkill) -> None:
     """Seen: 32 files of 512 KiB kept the parser busy for minutes, five seconds at a time with nothing else running."""
     dull = "import bm25s\n" + "a()\n" * 40_000

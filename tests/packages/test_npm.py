@@ -204,6 +204,7 @@ def asked(registry: LocalRegistry, cache: Path, skill: Skill, script: str | None
     return error.value
 
 
+@pytest.mark.slow
 def test_only_scripts_that_need_them_ask_for_them(registry: LocalRegistry, cache: Path, make_skill: MakeSkill) -> None:
     registry.add("alpha")
     files = {
@@ -270,6 +271,7 @@ def test_what_is_not_what_was_locked_is_refused_and_nothing_is_half_made(registr
     assert whole_folders(cache) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("requirement", "said"), [("npm:nowhere", "does not exist"), ("npm:alpha@^7", "does not exist")]
 )
@@ -384,6 +386,7 @@ def test_an_alias_and_what_a_package_brings_along_are_installed(registry: LocalR
     assert prepared(lock, registry, cache) is not None
 
 
+@pytest.mark.slow
 def test_no_other_folder_and_no_address_of_a_dependency_is_used(
     registry: LocalRegistry, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

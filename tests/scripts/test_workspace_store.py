@@ -153,6 +153,7 @@ async def test_another_server_finds_the_files_of_the_last_call(store: WorkspaceS
     assert not one.problems + two.problems
 
 
+@pytest.mark.slow
 async def test_only_what_changed_is_sent(objects: ObjectStore) -> None:
     counted = Broken(objects)
     store = WorkspaceStore(counted)

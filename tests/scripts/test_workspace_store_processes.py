@@ -132,6 +132,7 @@ def started(program: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_processes_that_race_for_a_session_each_see_what_the_other_did(tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     racing = [started(RACE, store, "12") for _ in range(3)]

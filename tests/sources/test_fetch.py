@@ -282,6 +282,7 @@ def _moves_once(fetched: Callable[..., str]) -> Callable[..., str]:
     return fetching
 
 
+@pytest.mark.slow
 def test_row_139_trees_that_hold_each_other_are_not_listed_to_their_end(repository: Repository):
     """Seen: a repository of 240 KB took all memory there was when a skill of it was added."""
     tree = repository.git("rev-parse", "HEAD^{tree}")

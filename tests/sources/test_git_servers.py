@@ -249,6 +249,7 @@ def test_a_full_disk_and_a_file_that_is_too_large_are_named(repository: Reposito
         source.trees(["skills/pdf"])
 
 
+@pytest.mark.slow
 def test_what_a_killed_add_leaves_among_temporary_files_the_next_one_removes(repository: Repository, tmp_path: Path):
     temporary = tmp_path / "tmp"
     temporary.mkdir()

@@ -100,7 +100,7 @@ KNOWN = {tree.digest for tree in (OLD, NEW, MERGED, EDITED)}
 
 
 @pytest.mark.parametrize(
-    "operation", [one if one in ("add", "update") else pytest.param(one, marks=pytest.mark.slow) for one in OPERATIONS]
+    "operation", [one if one == "update" else pytest.param(one, marks=pytest.mark.slow) for one in OPERATIONS]
 )
 def test_killed_at_some_steps_everything_is_whole_and_sync_completes_it(
     operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -324,6 +324,7 @@ def live(history: list[tuple[str, str | None, int]], place: Path) -> None:
     assert read_tree(there.skills_folder / "pdf", "x").digest == read_tree(folder, "x").digest == locked.tree
 
 
+@pytest.mark.slow
 @given(st.lists(STEP, max_size=8))
 @settings(max_examples=3, suppress_health_check=list(HealthCheck))
 def test_histories_end_in_the_same_bytes_on_another_machine(tmp_path_factory: pytest.TempPathFactory, history):

@@ -565,6 +565,7 @@ def many_installed(folder: Path) -> tuple[Project, list[tuple[LockedSkill, Path]
     return project, [(skill, project.folder_of(skill)) for skill in project.read_lock().skills.values()]
 
 
+@pytest.mark.slow
 def test_two_processes_say_what_one_says(tmp_path: Path):
     project, pairs = many_installed(tmp_path)
     said = compare_all(pairs)

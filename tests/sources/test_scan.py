@@ -113,6 +113,7 @@ def test_of_a_fifth_writers_sixty_attacks_all_are_found_where_they_are_and_four_
     assert sum(stopped(trees[one["dir"]]) for one in index["attacks"]) >= 48
 
 
+@pytest.mark.slow
 def test_of_a_fifth_writers_forty_lookalikes_none_is_stopped():
     index, trees = writer("fifth")
     assert len(index["harmless"]) == 40
@@ -157,6 +158,7 @@ def test_a_sample_of_a_skill_that_teaches_is_told_but_its_instructions_and_scrip
     assert Weight.STOP in weights("SKILL.md") & weights("scripts/a.sh")
 
 
+@pytest.mark.slow
 def test_of_the_rule_writers_variants_all_are_found_and_five_in_six_are_stopped():
     trees = [with_file(path, text) for path, text in VARIANTS]
     assert all(any(one.weight is not Weight.NOTE for one in scan_tree(tree)) for tree in trees)
@@ -283,6 +285,7 @@ def test_of_real_skills_at_most_two_in_a_hundred_are_stopped(corpus: Path):
     assert len(accused) <= 0.02 * len(folders), accused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", sorted(EXAMPLES.iterdir()), ids=lambda path: path.name)
 def test_our_own_examples_are_not_stopped(folder: Path):
     assert not stopped(read_tree(folder, "x"))

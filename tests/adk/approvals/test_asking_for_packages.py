@@ -147,7 +147,9 @@ async def test_a_skill_that_needs_nothing_and_a_script_that_needs_nothing_ask_no
     assert index.requests == []
 
 
-@pytest.mark.parametrize("level", ["namespaces", "landlock", "process"])
+@pytest.mark.parametrize(
+    "level", ["namespaces", *(pytest.param(level, marks=pytest.mark.slow) for level in ("landlock", "process"))]
+)
 async def test_every_level_shows_the_environment_its_commands_and_keeps_it_as_it_is(
     skill: Path, dependencies: Dependencies, rehearse: Any, chat: Any, level: str
 ) -> None:

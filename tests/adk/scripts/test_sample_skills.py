@@ -62,6 +62,7 @@ def model() -> GeminiServer:
     return GeminiServer(speaking("\n".join(["turns:", *turns])))
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("S0-120", "S0-121", "S0-122")
 async def test_fifteen_steps_of_one_session(ask: Any) -> None:
     with model() as server:

@@ -49,7 +49,7 @@ def each(*, usually: set[str]) -> list[Any]:
     return [name if name in usually else pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS]
 
 
-EACH = each(usually={"our sandbox", "our unsafe executor", "a session", "an environment"})
+EACH = each(usually={"our sandbox", "a session", "an environment"})
 WAITING = each(usually={"our sandbox", "a session", "an environment"})
 """For tests that wait for seconds."""
 

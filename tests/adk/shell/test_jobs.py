@@ -283,6 +283,7 @@ def test_what_a_job_brings_back(tmp_path: Path) -> None:
     assert found == {"same": "s", "changed": "new", "both": "job", "deep/kept": "k", "added/file": "a"}
 
 
+@pytest.mark.slow
 def test_row_134_two_jobs_that_write_the_same_thousand_files_do_not_fill_the_conversation(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()

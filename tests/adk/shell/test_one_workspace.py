@@ -100,11 +100,11 @@ def _ours(folder: Path, **more: Any) -> dict[str, Any]:
 _needs = functools.partial(functools.partial, level_table.require)
 PLACES = (
     Place("namespaces", _level("namespaces"), _needs("namespaces")),
-    Place("landlock", _level("landlock"), _needs("landlock")),
-    Place("environment of ours", _ours, is_environment=True),
     Place("environment of google-adk", _google, is_environment=True),
 )
 SLOW = (
+    Place("landlock", _level("landlock"), _needs("landlock")),
+    Place("environment of ours", _ours, is_environment=True),
     Place("namespaces by bubblewrap", _level("namespaces", "bubblewrap"), _needs("namespaces")),
     Place("process", _level("process"), _needs("process")),
     Place("environment of a service", _elsewhere, is_environment=True),

@@ -237,7 +237,9 @@ async def test_a_session_at_work_elsewhere_is_an_answer_for_the_model(
     assert [event.action for event in seen if isinstance(event, WorkspaceStored)][-1] == "busy"
 
 
-@pytest.mark.parametrize("kind", ["memory", "files", "runner"])
+@pytest.mark.parametrize(
+    "kind", ["runner", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("memory", "files"))]
+)
 async def test_artifact_services_of_google_adk_are_stores(
     kind: str, servers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

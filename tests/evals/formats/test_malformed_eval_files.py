@@ -129,7 +129,7 @@ def test_located_json_is_what_json_says(text: str) -> None:
     assert json_document(text).plain == json.loads(text)
 
 
-@pytest.mark.parametrize("read", [json_document, yaml_document])
+@pytest.mark.parametrize("read", [json_document, pytest.param(yaml_document, marks=pytest.mark.slow)])
 def test_row_165_a_file_of_many_small_values_is_refused_soon(read: Callable[[str], object]) -> None:
     """Seen: 32 MiB of `0,` took a minute and a half, and as much YAML gigabytes."""
     text = "[" + "[]," * 300_000 + "[]]"

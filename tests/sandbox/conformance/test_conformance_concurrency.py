@@ -55,6 +55,7 @@ async def test_row_65_parallel_runs_do_not_mix_and_leave_nothing(box, private_tm
     assert list(private_tmp.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_several_event_loops_in_several_threads_at_once(box):
     script = box.script('echo "$1"', ".sh")
     answers: list[bytes] = []
@@ -93,12 +94,14 @@ def test_row_32_a_run_outlives_the_thread_that_asked_for_it_and_the_first_one_th
         loop.close()
 
 
+@pytest.mark.slow
 @pytest.mark.host_side  # the queue is in the host
 async def test_more_runs_than_places_take_turns_and_all_end(box):
     results = await asyncio.gather(*(box.run("bash", "-c", "sleep 0.05") for _ in range(100)))
     assert {result.status for result in results} == {Status.OK}
 
 
+@pytest.mark.slow
 @pytest.mark.level("landlock")
 async def test_runs_at_the_same_time_do_not_take_each_other_the_right_to_start_a_process(box):
     """Where they share a user the kernel counts the processes of all of them."""

@@ -188,6 +188,7 @@ def skill(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 async def test_row_65_sixty_runs_that_end_in_every_way_leave_nothing(box, skill, private_tmp):
     await assert_nothing_is_left(Soak(box.sandbox, skill, box.policy), 60, private_tmp)
 

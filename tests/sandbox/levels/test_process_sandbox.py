@@ -261,6 +261,7 @@ while not os.path.exists(flag):
     assert processes_called("sleep", "61") == []
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_process_1_keeps_no_zombies(tmp_path):
     probe = subprocess.run(["unshare", "-p", "-f", "--mount-proc", "true"], capture_output=True, check=False)
     if probe.returncode != 0:

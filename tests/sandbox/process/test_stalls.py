@@ -103,6 +103,7 @@ async def test_row_311_a_script_that_holds_the_lock_of_its_pipe_is_ended(level):
     assert (result.status, result.notes) == (Status.ERROR, (STALLED,)), result.stderr
 
 
+@pytest.mark.slow
 async def test_row_309_a_script_whose_memory_cannot_be_looked_at_is_ended():
     """Seen: 2,316 MiB with a limit of 512 MiB, and status ok; no limit of any other run was watched meanwhile."""
     result = await run("landlock", IS_LOOKED_AT, memory_bytes=400 << 20)

@@ -98,7 +98,7 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(params=["root", "plain user"])
+@pytest.fixture(params=[pytest.param("root", marks=pytest.mark.slow), "plain user"])
 def seen(request: pytest.FixtureRequest) -> Iterator[dict[str, dict[str, object]]]:
     """What a script sees, by maker."""
     level_table.require("namespaces")

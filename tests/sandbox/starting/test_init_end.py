@@ -75,6 +75,7 @@ async def test_memory_that_only_the_last_destructor_takes_is_counted() -> None:
     assert result.max_rss_bytes >= 60 << 20
 
 
+@pytest.mark.slow
 @without_namespaces
 async def test_the_time_of_children_a_script_waited_for_is_counted() -> None:
     burn = "import time\nwhile time.process_time() < .3: pass"
@@ -84,6 +85,7 @@ async def test_the_time_of_children_a_script_waited_for_is_counted() -> None:
     assert result.cpu_ms >= 300
 
 
+@pytest.mark.slow
 @without_namespaces
 async def test_runs_with_much_memory_leave_none_of_it(nothing_left: None) -> None:
     results = await asyncio.gather(*(run("x = bytearray(80 << 20)\nprint('done')") for _ in range(3)))

@@ -56,6 +56,18 @@ SCRIPTS = {
     "its own source": "import inspect\ndef f(): return 1\nprint(inspect.getsource(f), __import__('__main__').f is f)",
 }
 
+USUALLY = {
+    *list(WAYS_TO_END)[::4],
+    "a destructor",
+    "what the interpreter says of itself",
+    "standard input",
+    "its environment",
+    "its mask and signals",
+    "a fork",
+    "another process",
+    "its own modules",
+}
+
 
 async def run(folder: Path, level: str, **settings: object) -> ExecutionResult:
     policy = SandboxPolicy(
@@ -86,7 +98,9 @@ def facts(result: ExecutionResult) -> tuple[object, ...]:
     return result.status, result.exit_code, result.signal, result.stdout, result.stderr, files
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize(
+    "name", [name if name in USUALLY else pytest.param(name, marks=pytest.mark.slow) for name in SCRIPTS]
+)
 async def test_a_script_ends_as_with_an_interpreter_of_its_own(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "skill"
     folder.mkdir()
