@@ -182,14 +182,19 @@ async def test_row_335_an_artifact_takes_the_place_of_no_file_of_a_skill_that_ha
     def run(skill: str, script: str, *files: str) -> tuple[str, dict[str, Any]]:
         return ("run_skill_script", {"skill_name": skill, "file_path": script, "files": list(files)})
 
-    names = ["scripts/util.sh", "scripts", ".git/config", "SKILL.md/x"]
+    (root / "weather" / "node_modules" / "helper").mkdir(parents=True)
+    (root / "weather" / "lib").symlink_to("scripts")
+    hidden = ["node_modules/helper/run.sh", "lib/util.sh"]  # row 343: no list of the skill's files shows these
+    names = ["scripts/util.sh", "scripts", ".git/config", "SKILL.md/x", *hidden]
     artifacts = dict.fromkeys([*names, "data.csv"], b"echo $KEY")
     runs = [run("weather", "main.sh", name) for name in [*names, "data.csv"]]
     answered = await ask(agent_with(rehearse(calls(*runs, "Done.")), toolset), "go", artifacts=artifacts)
     *refused, ran = (result for _, result in answered.results)
-    assert [answer["error_code"] for answer in refused] == ["INVALID_ARGUMENTS"] * 4
+    assert [answer["error_code"] for answer in refused] == ["INVALID_ARGUMENTS"] * len(names)
     assert "would take the place of the skill's own 'scripts'" in refused[0]["error"]
     assert "is hidden" in refused[2]["error"]
+    assert "would take the place of the skill's own 'node_modules'" in refused[4]["error"]
+    assert "would take the place of the skill's own 'lib'" in refused[5]["error"]
     assert ran["stdout"] == "its own helper\n0\n"
     await toolset.close()
 

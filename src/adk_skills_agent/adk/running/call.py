@@ -18,6 +18,7 @@ from google.genai import types
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import CHANGED, InvalidArguments, SkillChanged, TooManyRuns
 from adk_skills_agent.sandbox import InputFile, Semaphore
+from adk_skills_agent.sandbox.files.collect import portable
 from adk_skills_agent.scripts.plan import check_text, share_of
 
 if TYPE_CHECKING:
@@ -160,9 +161,12 @@ HELD_INPUTS = HeldInputs()
 def check_input_names(inputs: Sequence[InputFile], skill: KnownSkill) -> None:
     """Refuse artifacts that would stand in the place of a skill's own files, or be a program's settings (row 335).
 
-    For skills that have keys: another skill, or a client, may have made them. Raises ``InvalidArguments``. Blocks.
+    For skills that have keys: another skill, or a client, may have made them. What no list of files shows is the
+    skill's own, too: ``node_modules``, what a link leads to (row 343). Raises ``SkillsError``. Blocks.
     """
     own = {SKILL_FILE, *(path.partition("/")[0] for path in skill.files())}
+    if not skill.in_memory:
+        own.update(portable(name) for name in os.listdir(skill.local().skill_dir))
     for file in inputs:
         first = file.path.partition("/")[0]
         if first in own:
