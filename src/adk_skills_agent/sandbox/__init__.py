@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         distinct_name,
         is_scratch,
         mime_type,
+        portable,
         safe_name,
         scratch_note,
     )
@@ -126,7 +127,7 @@ _NAMES = {
         "CONCERNS ExecutionRequest ExecutionResult InputFile IsolationLevel IsolationReport Network OutputFile "
         "HOME_DIR ReadOnlyMount SKILL_DIR SKILL_VARIABLES Sandbox SandboxPolicy Status TMP_DIR WORK_DIR"
     ),
-    "files.collect": "MAX_DEPTH distinct_name is_scratch mime_type safe_name scratch_note",
+    "files.collect": "MAX_DEPTH distinct_name is_scratch mime_type portable safe_name scratch_note",
     "files.removal": "remove_tree temporary_folder temporary_prefix",
     "in_process": "InProcessPython InProcessResult",
     "local": "local_sandbox",

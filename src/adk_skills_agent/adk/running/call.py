@@ -17,8 +17,7 @@ from google.genai import types
 
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import CHANGED, InvalidArguments, SkillChanged, TooManyRuns
-from adk_skills_agent.sandbox import InputFile, Semaphore
-from adk_skills_agent.sandbox.files.collect import portable
+from adk_skills_agent.sandbox import InputFile, Semaphore, portable
 from adk_skills_agent.scripts.plan import check_text, share_of
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def check_input_names(inputs: Sequence[InputFile], skill: KnownSkill) -> None:
     """
     own = {SKILL_FILE, *(path.partition("/")[0] for path in skill.files())}
     if not skill.in_memory:
-        own.update(portable(name) for name in os.listdir(skill.local().skill_dir))
+        own.update(portable(name) for name in os.listdir(skill.local().skill_dir))  # noqa: PTH208
     for file in inputs:
         first = file.path.partition("/")[0]
         if first in own:
