@@ -214,6 +214,7 @@ NOT_GVISOR = {
     "test_row_62_calls_by_another_table_end_the_process": _OWN_KERNEL,
     "test_row_63_nothing_can_be_typed_into_a_terminal": "it refuses with other numbers",
     "test_row_64_the_kernel_cannot_be_configured": _OWN_KERNEL,
+    "test_row_344_nobody_reads_what_all_of_the_machine_waits_for_meanwhile": _OWN_KERNEL,
     "test_folders_named_by_the_policy_are_readable_at_their_own_path": "it refuses with other numbers",
     "test_row_29_nothing_inside_can_end_or_stop_process_1": "process 1 is one like others, and its end is an error",
     "test_row_29_a_run_whose_keeper_is_killed_is_an_error_of_the_sandbox_and_clean": "its processes are not Linux's",

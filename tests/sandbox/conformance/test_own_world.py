@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from adk_skills_agent.sandbox.contract import Network, ReadOnlyMount, Status
+from adk_skills_agent.sandbox.process.command import HIDDEN_OF_KERNEL
 from adk_skills_agent.sandbox.process.watchdog import watchdog
 
 MIB = 1 << 20
@@ -158,6 +159,25 @@ try:
     print("lowered")
 except OSError:
     pass
+print("end")
+"""
+    assert (await box.python(code)).stdout == b"end\n"
+
+
+@pytest.mark.level("namespaces")
+async def test_row_344_nobody_reads_what_all_of_the_machine_waits_for_meanwhile(box):
+    """Seen: 25 readers of /proc/locks held every file lock of the machine for 20 s, and longer than the run."""
+    code = f"""
+import os
+for name in {HIDDEN_OF_KERNEL}:
+    path = "/proc/" + name
+    try:
+        if os.path.isdir(path) and os.listdir(path) or not os.path.isdir(path) and open(path, "rb").read(1):
+            print("readable", path)
+    except OSError:
+        pass
+for name in ("cpuinfo", "meminfo", "stat", "uptime", "loadavg", "version", "filesystems", "mounts", "sys/vm/swappiness"):
+    assert open("/proc/" + name).read(), name
 print("end")
 """
     assert (await box.python(code)).stdout == b"end\n"

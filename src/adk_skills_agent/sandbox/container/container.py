@@ -16,6 +16,7 @@ from typing import Any
 from adk_skills_agent.errors import EngineUnavailable, ImageUnavailable, SandboxError, SandboxUnavailable
 from adk_skills_agent.sandbox.container.engine import ANSWER_SECONDS, Engine, EngineInfo, submit
 from adk_skills_agent.sandbox.container.options import Plan
+from adk_skills_agent.sandbox.container.options import create as create_container
 from adk_skills_agent.sandbox.container.removals import REMOVE_SECONDS, Removals
 from adk_skills_agent.sandbox.container.streams import STDERR, AttachStream, answers, attach
 from adk_skills_agent.sandbox.contract import IsolationReport, Status
@@ -248,7 +249,7 @@ async def start_container(
     def create(client: Any) -> None:
         if abandoned.is_set():
             raise SandboxError("Nobody wants the container any more.")
-        made.append(str(client.containers.create(**settings).id))
+        made.append(create_container(client, settings))
         removals.made(engine, made[0], loop)
         if plan.options.runtime is not None:
             check_runtime(client, engine.info, made[0], plan.options.runtime)

@@ -11,7 +11,7 @@ from typing import Any
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.container.engine import EngineInfo
 from adk_skills_agent.sandbox.contract import HOME_DIR, SandboxPolicy
-from adk_skills_agent.sandbox.process.command import PENDING_SIGNALS, STACK_BYTES
+from adk_skills_agent.sandbox.process.command import HIDDEN_OF_KERNEL, PENDING_SIGNALS, STACK_BYTES
 from adk_skills_agent.sandbox.process.seccomp import NAMESPACES, program
 from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.supervisor import frames
@@ -31,6 +31,22 @@ _OOM_SCORE = 500
 What the program in it starts goes on to 1,000, so that the kernel takes a script and not that program, which has to
 tell of it, when only the container's memory is full.
 """
+_HIDDEN = tuple(f"/proc/{name}" for name in HIDDEN_OF_KERNEL)
+_MASKED_BY_DOCKER = (
+    *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
+    *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
+    "/sys/devices/virtual/powercap",
+)
+_OF_CONTAINER = {
+    "image",
+    "entrypoint",
+    "command",
+    "stdin_open",
+    "tty",
+    "working_dir",
+    "use_config_proxy",
+    "hostname",
+} | {"environment", "labels", "user"}
 _NICENESS = 19  # of scripts; beside others of the machine counts what the engine gives to the container
 _LEAST_FILES = 4096  # more than a script, see limit_files()
 _PAGE_BYTES = 4096
@@ -115,7 +131,7 @@ class Plan:
     folders: tuple[tuple[str, str], ...] = ()
 
     def settings(self, info: EngineInfo, text: str, labels: Mapping[str, str]) -> dict[str, Any]:
-        """Arguments of the SDK's ``containers.create``."""
+        """Arguments of the SDK's ``containers.create``, and ``masked_paths``, which it does not know (:func:`create`)."""
         from docker.types import Mount, Ulimit
 
         options, policy = self.options, self.policy
@@ -159,6 +175,10 @@ class Plan:
         if options.drop_capabilities:
             made["cap_drop"] = ["ALL"]
         security = ["no-new-privileges"] if options.no_new_privileges else []
+        if info.is_podman:  # besides its own; Docker's own are replaced
+            security.append(f"mask={':'.join(_HIDDEN)}")
+        else:
+            made["masked_paths"] = [*_MASKED_BY_DOCKER, *_HIDDEN]
         if options.seccomp_profile is not None:
             security.append(f"seccomp={options.seccomp_profile}")
         if security:
@@ -297,3 +317,13 @@ class ContainerDescription:
     image: str
     python: str
     weakened: tuple[str, ...]
+
+
+def create(client: Any, settings: Mapping[str, Any]) -> str:
+    """Make a container of :meth:`Plan.settings`; gives its id. The SDK cannot name paths to hide from it."""
+    own = {name: value for name, value in settings.items() if name in _OF_CONTAINER}
+    of_host = {name: value for name, value in settings.items() if name not in {*_OF_CONTAINER, "masked_paths"}}
+    host = client.api.create_host_config(**of_host)
+    if "masked_paths" in settings:
+        host["MaskedPaths"] = settings["masked_paths"]
+    return str(client.api.create_container(**own, host_config=host)["Id"])
