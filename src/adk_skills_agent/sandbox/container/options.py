@@ -131,7 +131,7 @@ class Plan:
     folders: tuple[tuple[str, str], ...] = ()
 
     def settings(self, info: EngineInfo, text: str, labels: Mapping[str, str]) -> dict[str, Any]:
-        """Arguments of the SDK's ``containers.create``, and ``masked_paths``, which it does not know (:func:`create`)."""
+        """Arguments of the SDK's ``containers.create``, and ``masked_paths``, unknown to it (:func:`create`)."""
         from docker.types import Mount, Ulimit
 
         options, policy = self.options, self.policy
