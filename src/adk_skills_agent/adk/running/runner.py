@@ -30,7 +30,7 @@ from adk_skills_agent.sandbox import (
     check_policy,
     is_scratch,
     local_sandbox,
-    redacted,
+    redacted_aside,
     scratch_note,
 )
 from adk_skills_agent.scripts import (
@@ -258,7 +258,7 @@ class OwnSandbox:
                 )
                 result = await self.sandbox.run(plan.request)
             if not getattr(self.sandbox, "filters_secrets", False):
-                result = redacted(result, runtime.grants.forms)
+                result = await redacted_aside(result, runtime.grants.forms)
         except ValueError as error:  # the contract's word for a request that cannot be expressed
             raise InvalidArguments(str(error)) from error
         result = without_scratch(result)
