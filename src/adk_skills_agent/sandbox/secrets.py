@@ -272,12 +272,18 @@ class SecretForms:
         """:meth:`redact` for text."""
         data = text.encode("utf-8", "surrogatepass")
         clean = self.redact(data)
-        if clean == data:
-            return text
-        try:
-            return clean.decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError:
-            return clean.decode("utf-8", "replace")
+        return text if clean == data else _decoded(clean)
+
+    def beginning(self, text: str, most: int) -> tuple[str, bool]:
+        """The first so many characters of :meth:`text`, and whether there are more.
+
+        What is far behind them is not looked at (row 347). Of a secret that the end cuts in two nothing shows.
+        """
+        end = most + self.reach
+        if len(text) <= end:
+            clean = self.text(text)
+            return clean[:most], len(clean) > most
+        return _decoded(Redactor(self).feed(text[:end].encode("utf-8", "surrogatepass")))[:most], True
 
     def host_name(self, name: str) -> str:
         """:meth:`text` for the name of a host, whose labels may cut a form into pieces: then nothing of it is left."""
@@ -321,6 +327,13 @@ def _replaced(data: bytes, spans: list[_Span], until: int) -> bytes:
         position = end
     parts.append(data[position:until])
     return b"".join(parts)
+
+
+def _decoded(clean: bytes) -> str:
+    try:
+        return clean.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return clean.decode("utf-8", "replace")
 
 
 @functools.lru_cache(maxsize=64)
