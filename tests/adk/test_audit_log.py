@@ -8,6 +8,7 @@ import os
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import preloaded
 from adk_skills_agent.adk.events.audit_log import AuditLog
 from adk_skills_agent.adk.events.events import (
+    MAX_ID_CHARS,
     MAX_TEXT_CHARS,
     ApprovalDecided,
     Events,
@@ -28,7 +30,7 @@ from adk_skills_agent.adk.events.events import (
 )
 from adk_skills_agent.adk.runtime import events_for
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox.secrets import Secret, forms_of
+from adk_skills_agent.sandbox.secrets import Secret, SecretForms, forms_of
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -286,6 +288,49 @@ def test_secrets_are_taken_out_of_every_text_before_anybody_sees_it(tmp_path: Pa
     assert seen[0].origin.user == "[secret TOKEN]"
     assert seen[1].skills == ("[secret TOKEN]",)
     assert seen[2].subjects == ("script:[secret TOKEN]",)
+
+
+def test_row_347_a_long_text_in_an_event_is_not_gone_through_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: with a session's id of 25 MB, which a client chose, each event stopped the event loop for seconds."""
+    looked_at: list[int] = []
+    spans = SecretForms._spans
+
+    def noted(self: SecretForms, data: bytes, *, references: bool = True) -> Any:
+        looked_at.append(len(data))
+        return spans(self, data, references=references)
+
+    monkeypatch.setattr(SecretForms, "_spans", noted)
+    secrets = SecretForms([("TOKEN", Secret("hunter2-hunter2"))])
+    seen: list[Any] = []
+    events = Events([seen.append], secrets)
+    long = "&lt" * 500_000
+    origin = Origin(user=f"{long}a", session=f"{long}b")
+    for _ in range(3):
+        events.emit(ResourceRead(origin=origin, path=long, skill="reporter"))
+    assert sum(looked_at) < 10 * (MAX_TEXT_CHARS + secrets.reach)
+    assert seen[0].path == long[:MAX_TEXT_CHARS] + "…"
+    ids = {seen[0].origin.user, seen[0].origin.session}
+    assert len(ids) == 2
+    assert {(one[:7], len(one)) for one in ids} == {("sha256:", 71)}
+    plain: list[Any] = []
+    Events([plain.append]).emit(ResourceRead(origin=replace(origin, agent="a" * MAX_ID_CHARS), path="a"))
+    assert {plain[0].origin.user, plain[0].origin.session} == ids
+    assert plain[0].origin.agent == "a" * MAX_ID_CHARS
+
+
+@pytest.mark.parametrize("before", [*range(MAX_TEXT_CHARS - 45, MAX_TEXT_CHARS + 3, 5)])
+def test_row_347_a_cut_shows_nothing_of_a_secret_that_it_cuts_in_two(before: int) -> None:
+    value = "sk-" + "".join(f"{number:03d}." for number in range(30))
+    secrets = SecretForms([("K", Secret(value))])
+    seen: list[Any] = []
+    events = Events([seen.append], secrets)
+    events.emit(ResourceRead(path="." * before + value + "." * 100_000))
+    assert seen[0].path == ("." * before + "[secret K]" + "." * MAX_TEXT_CHARS)[:MAX_TEXT_CHARS] + "…"
+    # So many of them that all that is looked at is short without them, and its end lies in the middle of one.
+    events.emit(ResourceRead(path="." * (before % 60) + value * 5_000))
+    shown = seen[1].path.removeprefix("." * (before % 60)).removesuffix("…")
+    assert shown == "[secret K]" * (len(shown) // 10)
+    assert 500 < len(shown) < MAX_TEXT_CHARS
 
 
 def test_an_event_stays_small_whatever_a_model_wrote() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from collections import Counter
@@ -347,3 +348,18 @@ def test_no_text_of_strangers_in_the_log_controls_a_terminal_or_poses_as_a_line_
     assert all(character.isprintable() or character in "\n\t" for character in run.stderr)
     assert run.stderr.count("the active skill") == 1
     assert "not shown" not in run.stderr
+
+
+def test_row_347_of_a_long_message_in_the_log_the_ends_are_made_printable(caplog: pytest.LogCaptureFixture) -> None:
+    """Seen: an artifact service's exception quoted a session's id of 25 MB: its traceback stopped the agent for 9 s."""
+    name = "a" * 5_000_000
+    try:
+        raise OSError(f"File name too long: '{name}'\nthe end")
+    except OSError:
+        logging.getLogger("adk_skills_agent.adk").exception("begin %s\n", name)
+    [record] = caplog.records
+    for text in (record.getMessage(), str(record.exc_text)):
+        assert len(text) < 70_000
+        assert "characters left out" in text
+    assert record.getMessage().startswith("begin aaa")
+    assert str(record.exc_text).endswith("aaa'\n    the end")

@@ -303,7 +303,7 @@ FILLERS = ["&a", "&&", "&amp;", "&#" + "0" * 500, "&#x", "&" + "a" * 20, "&sol;"
 def test_html_references_cost_time_in_proportion_and_a_bounded_memory(filler: str) -> None:
     forms = SecretForms([("K", Secret("ssssssss/x"))])
     took = []
-    for size in (1 << 17, 1 << 20):
+    for size in (1 << 15, 1 << 18):  # beyond that they are not looked at any more
         data = f"&#115;ssssss&#115;&sol;x {filler * (size // len(filler))} sssssss&#x73;/x".encode()
         tracemalloc.start()
         began = time.process_time()

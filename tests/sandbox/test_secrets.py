@@ -7,6 +7,7 @@ import copy
 import json
 import logging
 import pickle
+import threading
 import traceback
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from adk_skills_agent.sandbox.secrets import (
     SecretForms,
     redact_error,
     redacted,
+    redacted_aside,
     secrets_of,
 )
 
@@ -429,6 +431,46 @@ def test_row_336_ampersands_of_addresses_are_no_references() -> None:
     line = b"https://example.org/?a=1&b=2&cc=3&ltd=4\n" * 1000
     out = b"".join([redactor.feed(line) for _ in range(60)] + [redactor.close()])
     assert out == line * 60
+
+
+def test_row_346_references_have_an_end_in_what_is_redacted_as_a_whole_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: 40 MiB of ``&lt`` in the answer of an executor or environment stopped the event loop for half a minute."""
+    forms = SecretForms([("KEY", Secret("hunter2-correct-horse"))])
+    read: list[int] = []
+    split = secrets_module._dereferenced
+    monkeypatch.setattr(secrets_module, "_dereferenced", lambda data: read.append(data.count(b"&")) or split(data))
+    data = b"&lt" * (1 << 18) + b"&#104;unter2-correct-horse hunter2-correct-horse x&y"
+    dirty = replace(RESULT, stdout=data * 4, stdout_cut_at=len(data) - 3, stderr=data)
+    clean = redacted(dirty, forms)
+    for out in (forms.redact(data), forms.text(data.decode()).encode(), clean.stdout, clean.stderr):
+        assert out.startswith(b"&lt&lt")
+        assert out.count(b"HTML character references") == 1  # as in a stream: it is said where it begins
+        assert b"hunter2" not in out
+        assert out.endswith(b"?#104;unter2-correct-horse [secret KEY] x?y")
+    assert clean.stdout[: clean.stdout_cut_at].endswith(b"[secret KEY] ")
+    assert sum(read) < 2 << 20
+    usual = b"&lt;&#104;unter2-correct-horse&gt;" * 1000
+    assert forms.redact(usual) == b"&lt;[secret KEY]&gt;" * 1000
+
+
+async def test_row_346_a_large_result_is_redacted_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: also text without any reference was gone through on the loop, a second for 40 MiB."""
+    forms = SecretForms([("KEY", SECRET)])
+    threads: list[int] = []
+    redact_all = SecretForms.redact_all
+
+    def noted(self: SecretForms, data: bytes, *, references: bool = True) -> bytes:
+        threads.append(threading.get_ident())
+        return redact_all(self, data, references=references)
+
+    monkeypatch.setattr(SecretForms, "redact_all", noted)
+    small, large = (replace(RESULT, stdout=VALUE.encode() + b"." * size) for size in (10, 1 << 20))
+    assert (await redacted_aside(large, forms)).stdout == b"[secret KEY]" + b"." * (1 << 20)
+    assert set(threads).isdisjoint({threading.get_ident()})
+    threads.clear()
+    assert (await redacted_aside(small, forms)).stdout == b"[secret KEY].........."
+    assert set(threads) == {threading.get_ident()}
+    assert await redacted_aside(large, None) is large
 
 
 async def test_secrets_of_others_are_kept_out_as_well(limits: SandboxPolicy, nothing_left: None) -> None:

@@ -370,4 +370,4 @@ def events_for(
     log: tuple[Listener, ...] = ()
     if audit_log is not None:
         log = (audit_log if isinstance(audit_log, AuditLog) else AuditLog(audit_log),)
-    return Events((Telemetry(), *given, *log), redact=secrets.text if secrets is not None else None)
+    return Events((Telemetry(), *given, *log), secrets)

@@ -100,6 +100,7 @@ if TYPE_CHECKING:
         log_exception,
         redact_error,
         redacted,
+        redacted_aside,
         secrets_of,
     )
     from adk_skills_agent.sandbox.sessions.session import SessionHost, SessionRequest
@@ -148,7 +149,10 @@ _NAMES = {
     "remote.kubernetes": "KubernetesSandbox",
     "remote.remote": "MAY_GO_ON RemoteAnswer RemoteSandbox within_memory",
     "remote.result": "foreign_result",
-    "secrets": "EnvValue MIN_SECRET_CHARS Secret SecretForms forms_of log_exception redact_error redacted secrets_of",
+    "secrets": (
+        "EnvValue MIN_SECRET_CHARS Secret SecretForms forms_of log_exception redact_error redacted redacted_aside "
+        "secrets_of"
+    ),
     "sessions.session": "SessionHost SessionRequest",
     "sessions.sessions": "SessionHealth SessionLimits Sessions",
     "skill_store": "FolderDigest snapshot",

@@ -172,7 +172,16 @@ class Redactor:
     def close(self) -> bytes:
         """What was held back."""
         data, self._held = self._held, b""
-        return self._without_references(self._forms.redact(data, references=self._references >= 0))
+        return self._without_references(self._forms.redact_all(data, references=self._references >= 0))
+
+    def whole(self, data: bytes) -> bytes:
+        """All of some data at once; what follows is not its continuation, and has what is left of its references."""
+        count = _most_references(data)
+        if count <= self._references:
+            self._references -= count
+            return self._forms.redact_all(data)
+        pieces = [self.feed(data[at : at + _PIECE_OF_WHOLE]) for at in range(0, len(data), _PIECE_OF_WHOLE)]
+        return b"".join([*pieces, self.close()])
 
     def _without_references(self, ready: bytes) -> bytes:
         """Only now, for a secret may have an ampersand of its own."""
@@ -234,8 +243,15 @@ class SecretForms:
         self.reach = max(lens.reach for lens in self._lenses)
         """How far apart the first and the last byte of one occurrence can be, in bytes."""
 
-    def redact(self, data: bytes, *, references: bool = True) -> bytes:
-        """The same data with ``[secret NAME]`` for every occurrence; see :meth:`redact_start` for ``references``."""
+    def redact(self, data: bytes) -> bytes:
+        """The same data with ``[secret NAME]`` for every occurrence.
+
+        No more character references are looked at than in a stream, and what is beyond is as there (row 346).
+        """
+        return Redactor(self).whole(data)
+
+    def redact_all(self, data: bytes, *, references: bool = True) -> bytes:
+        """:meth:`redact` however many references there are; see :meth:`redact_start` for ``references``."""
         return _replaced(data, self._spans(data, references=references), len(data))
 
     def redact_start(self, data: bytes, *, references: bool = True) -> tuple[bytes, bytes]:
@@ -255,14 +271,19 @@ class SecretForms:
     def text(self, text: str) -> str:
         """:meth:`redact` for text."""
         data = text.encode("utf-8", "surrogatepass")
-        spans = self._spans(data)
-        if not spans:
-            return text
-        clean = _replaced(data, spans, len(data))
-        try:
-            return clean.decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError:
-            return clean.decode("utf-8", "replace")
+        clean = self.redact(data)
+        return text if clean == data else _decoded(clean)
+
+    def beginning(self, text: str, most: int) -> tuple[str, bool]:
+        """The first so many characters of :meth:`text`, and whether there are more.
+
+        What is far behind them is not looked at (row 347). Of a secret that the end cuts in two nothing shows.
+        """
+        end = most + self.reach
+        if len(text) <= end:
+            clean = self.text(text)
+            return clean[:most], len(clean) > most
+        return _decoded(Redactor(self).feed(text[:end].encode("utf-8", "surrogatepass")))[:most], True
 
     def host_name(self, name: str) -> str:
         """:meth:`text` for the name of a host, whose labels may cut a form into pieces: then nothing of it is left."""
@@ -306,6 +327,13 @@ def _replaced(data: bytes, spans: list[_Span], until: int) -> bytes:
         position = end
     parts.append(data[position:until])
     return b"".join(parts)
+
+
+def _decoded(clean: bytes) -> str:
+    try:
+        return clean.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return clean.decode("utf-8", "replace")
 
 
 @functools.lru_cache(maxsize=64)
@@ -424,6 +452,8 @@ _REFERENCE = re.compile(
 _GROUPS = 1 + _REFERENCE.groups
 _BEGUN = re.compile(rb"&(?:amp;)*+(?:#(?:[xX][0-9a-fA-F]*+|[0-9]*+)|[A-Za-z]{0,16}+)")
 _WINDOW_BYTES = 1 << 16
+_PIECE_OF_WHOLE = 1 << 16  # of data with too many references: up to the piece with the last one they are looked at
+_LARGE_RESULT = 1 << 18  # bytes that take a few milliseconds
 _MOST_IN_OUTPUT = 1 << 17  # references that are looked at in one stream
 _MOST_IN_FILES = 1 << 20  # and in the files of one run
 _TOO_MANY_IN_OUTPUT = (
@@ -669,6 +699,16 @@ def redacted(result: ExecutionResult, secrets: SecretForms | None) -> ExecutionR
     )
 
 
+async def redacted_aside(result: ExecutionResult, secrets: SecretForms | None) -> ExecutionResult:
+    """:func:`redacted`; a large result is gone through in a worker thread, while the event loop goes on."""
+    size = len(result.stdout) + len(result.stderr) + sum(file.size for file in result.files)
+    if secrets is None or size <= _LARGE_RESULT:
+        return redacted(result, secrets)
+    from adk_skills_agent.sandbox.threads import in_worker  # with it comes asyncio, which a plan does without
+
+    return await in_worker(functools.partial(redacted, result, secrets))
+
+
 class FileSearch:
     """Looks for secrets in the files of one run, which may be made to take long: then they are withheld (row 336)."""
 
@@ -710,7 +750,8 @@ def log_exception(logger: logging.Logger, secrets: SecretForms | None, message: 
 
 
 def _stream(data: bytes, cut_at: int | None, secrets: SecretForms) -> tuple[bytes, int | None]:
+    redactor = Redactor(secrets)
     if cut_at is None:
-        return secrets.redact(data), None
-    head = secrets.redact(data[:cut_at])
-    return head + secrets.redact(data[cut_at:]), len(head)
+        return redactor.whole(data), None
+    head = redactor.whole(data[:cut_at])
+    return head + redactor.whole(data[cut_at:]), len(head)

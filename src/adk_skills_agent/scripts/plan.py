@@ -30,7 +30,7 @@ from adk_skills_agent.sandbox import (
     SandboxPolicy,
     Secret,
 )
-from adk_skills_agent.scripts.grants import NO_HOST_RULES, Grants, HostRules
+from adk_skills_agent.scripts.grants import NO_HOST_RULES, Grants, HasFile, HostRules
 from adk_skills_agent.scripts.interpreters import SCRIPTS_FOLDER, Interpreters, is_runnable
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class ScriptPlan:
     subject: str = ""  # what sentences call it; empty for the script by its path
     skill_prefix: str = f"{SKILL_DIR}/"  # how the skill's files begin in a traceback
     folder: Path | None = None  # the skill's, for the owner
+    has_grants: bool = False  # whether the run has keys, hosts or programs, which other skills have not
 
     @property
     def called(self) -> str:
@@ -302,16 +303,14 @@ def plan_script(
     if command[0] == (settings.policy.python or sys.executable):
         above = imported_from_above(skill.skill_dir, script)
         command = (*command[:-1], "-c", _FROM_ABOVE, command[-1], above) if above else command
-    policy, granted = settings.policy, dict(env or {})
-    if not grants.empty or hosts not in {None, NO_HOST_RULES}:
-        policy, granted = grants.opened(skill.name, script.path, policy, granted, hosts, skill.has_file)
+    granted, policy = env or {}, settings.policy
+    policy, variables, has_grants = open_for(skill.name, script.path, policy, granted, grants, hosts, skill.has_file)
     # What shares the workspace with a script that has keys, hosts or programs must not stand in its own files' place.
-    has_grants = policy != settings.policy or any(isinstance(value, Secret) for value in granted.values())
     mount = ReadOnlyMount(skill.skill_dir, SKILL_DIR, without=skill.without, digest=digest, first=has_grants)
     request = ExecutionRequest(
         argv=(*command, *argv),
         policy=policy,
-        env=_SKILL_ENV | granted,
+        env=_SKILL_ENV | variables,
         stdin=stdin,
         mounts=(mount,),
         input_files=input_files,
@@ -321,7 +320,27 @@ def plan_script(
         label=f"{skill.name}/{script.path}",
         redact=grants.secrets,
     )
-    return ScriptPlan(skill.name, script.path, request, notes, folder=skill.skill_dir)
+    return ScriptPlan(skill.name, script.path, request, notes, folder=skill.skill_dir, has_grants=has_grants)
+
+
+def open_for(
+    skill: str,
+    script: str,
+    policy: SandboxPolicy,
+    env: Mapping[str, EnvValue],
+    grants: Grants,
+    hosts: HostRules | None,
+    has: HasFile,
+) -> tuple[SandboxPolicy, dict[str, EnvValue], bool]:
+    """The policy and the variables of one run of a skill's script, and whether it has keys, hosts or programs.
+
+    The one answer to the last question, whoever asks before there is a plan (rows 338 and 345). ``policy`` and ``env``
+    are those of all scripts, ``hosts`` is what rules and answers say of hosts; ``has`` as :meth:`Grants.of`, it blocks.
+    """
+    opened, variables = policy, dict(env)
+    if not grants.empty or hosts not in {None, NO_HOST_RULES}:
+        opened, variables = grants.opened(skill, script, policy, variables, hosts, has)
+    return opened, variables, opened != policy or any(isinstance(value, Secret) for value in variables.values())
 
 
 # The arguments of a script call, in every form a model or a person gives them, as one literal argv (S0-35 to S0-42).

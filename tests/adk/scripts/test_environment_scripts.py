@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from google.adk.environment import LocalEnvironment
+from google.adk.code_executors import BaseCodeExecutor
+from google.adk.code_executors.code_execution_utils import CodeExecutionResult
+from google.adk.environment import ExecutionResult, LocalEnvironment
 from tool_calls import agent_with, many_calls, one_call
 
 from adk_skills_agent.adk.running.adk_environment import note_user
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.sandbox.process.tree import machine_memory
+from adk_skills_agent.sandbox.secrets import Secret, SecretForms
 from remote_services import ElsewhereEnvironment
 
 FILES: dict[str, str | bytes] = {
@@ -251,3 +255,38 @@ async def test_artifacts_come_in_by_name(tools: Path, environment: Counting, reh
     server = rehearse(many_calls(call("cat.sh", files=["data.csv"])))
     answered = await ask(agent_with(server, toolset), "go", artifacts={"data.csv": b"1,2"})
     assert answered.results[0][1]["stdout"] == "1,2"
+
+
+@pytest.mark.parametrize("where", ["environment", "shell", "executor"])
+async def test_row_346_what_others_hand_over_is_redacted_beside_the_event_loop(
+    tools: Path, rehearse: Any, ask: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
+) -> None:
+    """Seen: looking for secrets in 40 MiB of the answer of an environment or executor stopped the agent for 17 s."""
+    threads: list[int] = []
+    redact_all = SecretForms.redact_all
+
+    def noted(self: SecretForms, data: bytes, *, references: bool = True) -> bytes:
+        if len(data) > 1 << 19:
+            threads.append(threading.get_ident())
+        return redact_all(self, data, references=references)
+
+    class Large(Counting):
+        async def execute(self, command: str, *, timeout: float | None = None) -> Any:
+            return ExecutionResult(exit_code=0, stdout="hunter2-correct " + "." * (1 << 20))
+
+    class LargeExecutor(BaseCodeExecutor):
+        def execute_code(self, invocation_context: Any, code_execution_input: Any) -> CodeExecutionResult:
+            return CodeExecutionResult(stdout="hunter2-correct " + "." * (1 << 20))
+
+    monkeypatch.setattr(SecretForms, "redact_all", noted)
+    grants = {"tools": {"KEY": Secret("hunter2-correct")}}
+    if where == "executor":
+        toolset = SkillToolset.from_dirs([tools], code_executor=LargeExecutor(), grants=grants)
+    else:
+        large = Large(working_dir=tmp_path)
+        toolset = SkillToolset.from_dirs([tools], environment=large, shell=where == "shell", grants=grants)
+    asked = ("execute", {"command": "yes"}) if where == "shell" else call("hello.sh")
+    answered = await ask(agent_with(rehearse(many_calls(asked)), toolset), "go")
+    assert answered.results[0][1]["stdout"].startswith("[secret KEY] ....")
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()

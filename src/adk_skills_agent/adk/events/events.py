@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import functools
+import hashlib
 import inspect
 import logging
 import time
@@ -27,6 +28,8 @@ from adk_skills_agent.sandbox import MIN_SECRET_CHARS
 if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext
     from opentelemetry.util.types import AttributeValue
+
+    from adk_skills_agent.sandbox import SecretForms
 
 logger = logging.getLogger(__name__)
 
@@ -413,13 +416,13 @@ class Events:
     """Hands each event to every listener. What a listener does wrong is logged and stops nobody.
 
     A plain function is called at once, on the thread of the tool, so it must be quick; a coroutine function runs as a
-    task of the event loop. A listener with a ``close`` method is closed with the toolset. ``redact`` takes the owner's
-    secrets out of a text; None when there are none.
+    task of the event loop. A listener with a ``close`` method is closed with the toolset. ``secrets`` are the owner's,
+    which no event tells.
     """
 
-    def __init__(self, listeners: Sequence[Listener] = (), redact: Redact | None = None) -> None:
+    def __init__(self, listeners: Sequence[Listener] = (), secrets: SecretForms | None = None) -> None:
         self._listeners = tuple(listeners)
-        self._redaction = EventRedaction(redact)
+        self._redaction = EventRedaction(secrets)
         self._tasks: set[asyncio.Future[Any]] = set()
         self._with_output = tuple(one for one in self._listeners if getattr(one, "output", False) is True)
 
@@ -433,9 +436,9 @@ class Events:
         """Whether a listener takes details now that cost something to find out; one may say ``idle = True``."""
         return any(getattr(listener, "idle", False) is not True for listener in self._listeners)
 
-    def redacted(self, text: str) -> str:
-        """A text without the owner's secrets."""
-        return self._redaction.without_secrets(text)
+    def redacted(self, text: str, most: int) -> str:
+        """The first so many characters of a text without the owner's secrets."""
+        return self._redaction.beginning(text, most)[0]
 
     def emit(self, event: SkillEvent) -> None:
         """Tell everybody. Never raises and never waits."""
@@ -523,8 +526,7 @@ class OutputEvents:
         for stream, text in waiting.items():
             room = MAX_OUTPUT_CHARS - self._told[stream]
             self._told[stream] += len(text)
-            # Whole texts are redacted before they are cut: a cut in the middle of a secret would hide it from that.
-            shown = self._events.redacted(text)[:room]
+            shown = self._events.redacted(text, room)
             for start in range(0, len(shown), MAX_TEXT_CHARS):
                 piece = shown[start : start + MAX_TEXT_CHARS]
                 last = start + len(piece) >= room
@@ -535,49 +537,59 @@ class OutputEvents:
 
 MAX_TEXT_CHARS = 2_000
 """Of any text in an event: a path or a query may come from a model and be of any length."""
+MAX_ID_CHARS = 1_000
+"""Of an id of a user or session; a longer one is told by its SHA-256."""
 _REMEMBERED = 512
 _NAME_CHARS = 200
 
-Redact = Callable[[str], str]
-
 
 class EventRedaction:
-    """Makes events that may be told."""
+    """Makes events that may be told. It happens on the event loop, so no text is gone through in full (row 347)."""
 
-    def __init__(self, redact: Redact | None) -> None:
-        self._redact = redact
+    def __init__(self, secrets: SecretForms | None) -> None:
+        self._secrets = secrets
         # the names of sessions, skills and agents come again with every event
-        self._redact_name = functools.lru_cache(maxsize=_REMEMBERED)(redact) if redact is not None else None
+        self._redact_name = functools.lru_cache(maxsize=_REMEMBERED)(secrets.text) if secrets is not None else None
 
     def cleaned(self, event: SkillEvent) -> SkillEvent:
         """The event, or another one when something in it must not be told."""
-        changes = self._changes(event)
-        if of_origin := self._changes(event.origin):
+        changes = _changes(event, self._clean)
+        if of_origin := _changes(event.origin, self._clean_id):
             changes["origin"] = replace(event.origin, **of_origin)
         return replace(event, **changes) if changes else event
 
-    def _changes(self, record: SkillEvent | Origin) -> dict[str, Any]:
-        """The texts of a record that must not be as they are."""
-        changes: dict[str, Any] = {}
-        for own in fields(record):
-            value = getattr(record, own.name)
-            if (clean := self._clean(value)) is not value:
-                changes[own.name] = clean
-        return changes
-
     def _clean(self, value: Any) -> Any:
         if isinstance(value, str):
-            text = self.without_secrets(value)  # before the cut: half a secret is one
-            return text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "…"
+            text, more = self.beginning(value, MAX_TEXT_CHARS)
+            return f"{text}…" if more else text
         if isinstance(value, tuple) and value:
             return tuple(self._clean(item) for item in value)
         return value
 
-    def without_secrets(self, text: str) -> str:
-        """A text with the names of secrets in their places."""
-        if self._redact is None or self._redact_name is None or len(text) < MIN_SECRET_CHARS:
-            return text
-        return self._redact_name(text) if len(text) <= _NAME_CHARS else self._redact(text)
+    def _clean_id(self, value: str) -> str:
+        """An id: a client may choose that of its session, of any length."""
+        return _digest(value) if len(value) > MAX_ID_CHARS else self.beginning(value, MAX_ID_CHARS)[0]
+
+    def beginning(self, text: str, most: int) -> tuple[str, bool]:
+        """The first so many characters of a text with the names of secrets in their places; whether there are more."""
+        if self._secrets is None or self._redact_name is None or len(text) < MIN_SECRET_CHARS:
+            return text[:most], len(text) > most
+        if len(text) > _NAME_CHARS:
+            return self._secrets.beginning(text, most)
+        clean = self._redact_name(text)
+        return clean[:most], len(clean) > most
+
+
+def _changes(record: SkillEvent | Origin, clean: Callable[[Any], Any]) -> dict[str, Any]:
+    """The texts of a record that must not be as they are."""
+    cleaned = {own.name: clean(getattr(record, own.name)) for own in fields(record)}
+    return {name: value for name, value in cleaned.items() if value is not getattr(record, name)}
+
+
+@functools.lru_cache(maxsize=4)  # each may have megabytes
+def _digest(text: str) -> str:
+    """A long id, so that two of them are not taken for the same."""
+    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 SCOPE = "adk_skills_agent"
@@ -771,16 +783,17 @@ class PrintableLines(logging.Handler):
 
 
 def _printable(text: str) -> str:
+    if len(text) > _MOST_LOGGED_CHARS:  # the message of an exception may be what a client sent
+        half = _MOST_LOGGED_CHARS // 2
+        text = f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
     lines = (
-        "".join(one if one.isprintable() or one == "\t" else _escape(one) for one in line) for line in text.split("\n")
+        "".join(one if one.isprintable() or one == "\t" else one.encode("unicode_escape").decode() for one in line)
+        for line in text.split("\n")
     )
     return "\n    ".join(lines)
 
 
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
-
-
+_MOST_LOGGED_CHARS = 1 << 16
 _FORMATTER = logging.Formatter()
 _PACKAGE = logging.getLogger("adk_skills_agent")
 _PACKAGE.addHandler(PrintableLines())

@@ -45,7 +45,7 @@ from adk_skills_agent.sandbox import (
     Status,
     foreign_result,
     log_exception,
-    redacted,
+    redacted_aside,
 )
 from adk_skills_agent.scripts import ScriptPlan, build_argv, execution_id, script_outcome
 from adk_skills_agent.scripts.interpreters import PYTHON
@@ -432,7 +432,7 @@ async def executor_answer(
     ended: Ended,
 ) -> ScriptRun:
     """The answer for the model; files are listed, and artifacts where the owner wants them (S0-66)."""
-    result, report = redacted(ended.result, runtime.grants.forms), ended.report
+    result, report = await redacted_aside(ended.result, runtime.grants.forms), ended.report
     of_result = [GeneratedFile(file.path, file.mime_type, file.size, file.content) for file in result.files]
     files = [*(report.files if report is not None else ()), *of_result, *ended.files]
     outcome = script_outcome(plan, result, error_chars=runtime.limits.error_chars)

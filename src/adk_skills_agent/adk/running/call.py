@@ -160,8 +160,8 @@ HELD_INPUTS = HeldInputs()
 def check_input_names(inputs: Sequence[InputFile], skill: KnownSkill) -> None:
     """Refuse artifacts that would stand in the place of a skill's own files, or be a program's settings (row 335).
 
-    For skills that have keys: another skill, or a client, may have made them. What no list of files shows is the
-    skill's own, too: ``node_modules``, what a link leads to (row 343). Raises ``SkillsError``. Blocks.
+    For runs with keys, hosts or programs: another skill, or a client, may have made them. What no list of files shows
+    is the skill's own, too: ``node_modules``, what a link leads to (row 343). Raises ``SkillsError``. Blocks.
     """
     own = {SKILL_FILE, *(path.partition("/")[0] for path in skill.files())}
     if not skill.in_memory:
@@ -171,12 +171,12 @@ def check_input_names(inputs: Sequence[InputFile], skill: KnownSkill) -> None:
         if first in own:
             raise InvalidArguments(
                 f"The artifact '{file.path[:80]}' would take the place of the skill's own '{first[:80]}', and the "
-                "skill has keys or hosts. Save it under another name."
+                "skill has keys, hosts or programs. Save it under another name."
             )
         if any(part.startswith(".") for part in file.path.split("/")):
             raise InvalidArguments(
                 f"The artifact '{file.path[:80]}' is hidden, as settings of programs are, and not for a skill that has "
-                "keys or hosts. Save it under a name that does not begin with a dot."
+                "keys, hosts or programs. Save it under a name that does not begin with a dot."
             )
 
 

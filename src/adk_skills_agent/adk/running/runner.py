@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
-from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, save_outputs
+from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, check_input_names, save_outputs
 from adk_skills_agent.adk.running.skill_copies import in_copy, writable_copy
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
 from adk_skills_agent.errors import InvalidArguments, SandboxError, SandboxUnavailable, SkillsError
@@ -30,7 +30,7 @@ from adk_skills_agent.sandbox import (
     check_policy,
     is_scratch,
     local_sandbox,
-    redacted,
+    redacted_aside,
     scratch_note,
 )
 from adk_skills_agent.scripts import (
@@ -43,7 +43,7 @@ from adk_skills_agent.scripts import (
     workspace_key,
 )
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, PATH_CHARS, refused_hosts, shorten
-from adk_skills_agent.scripts.plan import ScriptLocation, heavy_imports
+from adk_skills_agent.scripts.plan import ScriptLocation, heavy_imports, open_for
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, WorkspaceClaim
 
 if TYPE_CHECKING:
@@ -79,6 +79,16 @@ class ScriptBackend:
     ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim | None]:
         """For the length of one call of a skill: the claim to its workspace where this backend has one."""
         return workspace_claim(runtime, tool_context, skill) if self.own is not None else contextlib.nullcontext()
+
+    def check_inputs(self, runtime: SkillRuntime, call: ScriptCall) -> None:
+        """Refuse what a run with keys, hosts or programs may not find beside the skill's own files. Blocks.
+
+        Before anybody is asked; ``call.hosts`` are those of a yes. Raises ``SkillsError``.
+        """
+        settings, env = (runtime.settings, {}) if self.own is None else (self.own.settings, self.own.env)
+        skill, grants = call.skill, runtime.grants
+        if call.inputs and open_for(skill.name, call.path, settings.policy, env, grants, call.hosts, skill.has_file)[2]:
+            check_input_names(call.inputs, skill)
 
 
 _Result = TypeVar("_Result")
@@ -125,6 +135,8 @@ class OwnSandbox:
             if isinstance(prepared, SkillsError):
                 raise prepared
             plan, workspace = prepared.plan, prepared.workspace
+            if call.inputs and plan.has_grants:  # whoever called, and whatever was known then
+                await asyncio.to_thread(check_input_names, call.inputs, call.skill)
             session = tool_context.session
             share = share_of(session.app_name, session.user_id, session.id)
             heard = both_hear(plan.request.on_output, call.on_output)
@@ -246,7 +258,7 @@ class OwnSandbox:
                 )
                 result = await self.sandbox.run(plan.request)
             if not getattr(self.sandbox, "filters_secrets", False):
-                result = redacted(result, runtime.grants.forms)
+                result = await redacted_aside(result, runtime.grants.forms)
         except ValueError as error:  # the contract's word for a request that cannot be expressed
             raise InvalidArguments(str(error)) from error
         result = without_scratch(result)

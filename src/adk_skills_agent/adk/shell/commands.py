@@ -29,7 +29,7 @@ from adk_skills_agent.sandbox import (
     ExecutionResult,
     IsolationLevel,
     SandboxPolicy,
-    redacted,
+    redacted_aside,
 )
 from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan, script_outcome, share_of
 from adk_skills_agent.scripts.grants import NO_HOST_RULES, HostRules
@@ -263,7 +263,7 @@ class SandboxShell:
             raise InvalidArguments(str(error)) from error
         forms = self.runtime.grants.forms
         if not getattr(self.own.sandbox, "filters_secrets", False):
-            result = redacted(result, forms)
+            result = await redacted_aside(result, forms)
         return script_outcome(plan, without_scratch(result), error_chars=self.runtime.limits.error_chars)
 
     async def _has_own_files(self) -> bool:
@@ -320,7 +320,7 @@ class EnvironmentShell:
         )
         took = time.monotonic() - began
         result = told_result(self.environment, plan, stdout, stderr, code, took, timed_out=timed_out)
-        result = redacted(result, self.runtime.grants.forms)
+        result = await redacted_aside(result, self.runtime.grants.forms)
         outcome = script_outcome(plan, result, error_chars=self.runtime.limits.error_chars)
         return command_answer(outcome.to_model()), result, ()
 

@@ -28,7 +28,6 @@ from adk_skills_agent.adk.running.call import (
     Prepared,
     ScriptCall,
     ScriptRun,
-    check_input_names,
     load_inputs,
 )
 from adk_skills_agent.adk.running.packages import approve_packages
@@ -203,9 +202,10 @@ class RunSkillScriptTool(ToolsetTool):
             denied = decision.verdict is Verdict.DENY
             # Before the approval: what is approved must not wait for a service while somebody changes it.
             inputs = () if denied else await load_inputs(tool_context, args.get("files"), most, take)
-            whose = (skill.name, found.path, skill.has_file)
-            if inputs and (runtime.grants.of(*whose) or runtime.grants.hosts_of(*whose)):
-                await asyncio.to_thread(check_input_names, inputs, skill)
+            if inputs:
+                opened = hosts.approved() if hosts.pending else hosts.rules  # the yes comes later, or never
+                with_inputs = replace(call, path=found.path, inputs=inputs, hosts=opened)
+                await asyncio.to_thread(backend.check_inputs, runtime, with_inputs)
             weighed = await weigh(tool_context, skill, decision, runtime)
             if weighed.refusal is not None:
                 if hosts.pending and weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:
