@@ -2,7 +2,7 @@
 
 from adk_skills_agent.scripts.grants import Grant, Grants, GrantsByName, HostRules
 from adk_skills_agent.scripts.interpreters import Interpreters
-from adk_skills_agent.scripts.outcome import ScriptOutcome, script_outcome
+from adk_skills_agent.scripts.outcome import ScriptOutcome, outcome_aside, script_outcome
 from adk_skills_agent.scripts.plan import (
     RunSettings,
     ScriptArguments,
