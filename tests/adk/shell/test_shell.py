@@ -32,7 +32,9 @@ from adk_skills_agent import (
 )
 from adk_skills_agent.adk.shell.command_approval import _asked_for, shown_line
 from adk_skills_agent.adk.shell.command_rules import decide_command
+from adk_skills_agent.adk.skills import source as source_module
 from adk_skills_agent.adk.tools.shell import _is_binary, _page
+from adk_skills_agent.catalog.files import MAX_FILES
 from adk_skills_agent.errors import ConfigError
 
 LOAD = ("load_skill", {"skill_name": "counter"})
@@ -149,6 +151,82 @@ async def test_row_91_what_a_skills_scripts_may_not_do_no_command_does_with_its_
     assert answers[1]["stdout"] == "0\n"
     assert answers[3]["error_code"] == "PERMISSION_DENIED"
     await toolset.close()
+
+
+UNLISTED = {
+    "node_modules": "node_modules/tools/wipe.sh",
+    "deep": "/".join("abcdefghijklmnopqrstuvw") + "/wipe.sh",
+    "link": "lib/tools/wipe.sh",
+    "control characters": "a\nb/wipe.sh",
+    "back": "tools/back/tools/wipe.sh",
+    "instructions": "wipe.sh",
+    "no text": "\udcff/wipe.sh",
+}
+
+
+@pytest.mark.parametrize("verdict", ["deny", "ask"])
+@pytest.mark.parametrize("place", UNLISTED)
+async def test_row_348_rules_about_scripts_see_those_that_no_list_shows(
+    make_skill: Callable[..., Path], calls: Any, place: str, verdict: str
+) -> None:
+    """Seen: with a rule that denied it, ``bash /skills/ops/node_modules/tools/wipe.sh`` ran."""
+    path = UNLISTED[place]
+    root = make_skill("ops", files={"scripts/ok.sh": "echo ok", "src/tools/run.sh": "echo"}).parent
+    make_skill("other", files={"wipe.sh": "echo\n"})
+    if place == "link":
+        (root / "ops" / "lib").symlink_to("src")
+        (root / "ops" / "src" / "tools" / "wipe.sh").write_text("echo WIPED")
+    elif place == "instructions":
+        (root / "ops" / "wipe.sh").symlink_to("SKILL.md")
+    elif place == "back":
+        (root / "ops" / "tools").mkdir()
+        (root / "ops" / "tools" / "back").symlink_to("..")
+        (root / "ops" / "tools" / "wipe.sh").write_text("echo WIPED")
+    else:
+        (root / "ops" / path).parent.mkdir(parents=True)
+        (root / "ops" / path).write_text("echo WIPED")
+    toolset = SkillToolset.from_dirs([root], shell=True, permissions={"scripts": {f"ops/{path}": verdict}})
+    answers = await calls(
+        toolset,
+        ("load_skill", {"skill_name": "other"}),
+        sh("ls /skills"),
+        ("load_skill", {"skill_name": "ops"}),
+        sh("bash /skills/ops/*/tools/wipe.sh; ls /skills"),
+    )
+    assert answers[1]["stdout"] == "other\n"
+    if verdict == "deny":
+        assert answers[3]["stdout"] == "other\n"
+    else:
+        assert answers[3]["error_code"] == "APPROVAL_REQUIRED"
+    await toolset.close()
+
+
+async def test_row_348_of_more_files_than_a_list_has_none_is_passed_over_nor_seen_twice(
+    make_skill: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: 10,050 files hid the one that a rule was about. They are not gone through at each command."""
+    folder = make_skill("ops", files={"zz/wipe.sh": "echo"})
+    (folder / "data").mkdir()
+    for number in range(MAX_FILES + 1):
+        (folder / "data" / f"{number:05d}.txt").touch()
+    monkeypatch.setattr(source_module, "SETTLED_NS", -(1 << 60))  # as if all of it were old
+    skill = SkillToolset.from_dirs([folder.parent]).runtime.source.local("ops")
+    assert skill is not None
+    found = skill.all_files()
+    assert found is not None
+    assert len(found) == MAX_FILES + 2
+    assert found[-1] == "zz/wipe.sh"
+    assert "zz/wipe.sh" not in skill.files()
+    gone_through: list[str] = []
+    real = source_module._everything_in
+    monkeypatch.setattr(source_module, "_everything_in", lambda *a: gone_through.append(a[0]) or real(*a))
+    assert skill.all_files() is found
+    assert not gone_through
+    (folder / "zz" / "new.sh").touch()
+    assert skill.all_files() == tuple(sorted((*found, "zz/new.sh")))
+    monkeypatch.setattr(source_module, "_MOST_ENTRIES", 100)
+    (folder / "zz" / "newer.sh").touch()
+    assert skill.all_files() is None
 
 
 async def test_row_107_a_host_that_a_rule_denies_is_denied_to_every_command(

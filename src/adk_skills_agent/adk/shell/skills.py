@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.permissions import Decision, Permissions, Verdict, subject_of, weigh
+from adk_skills_agent.adk.permissions import Decision, Permissions, Verdict, folded, subject_of, weigh
+from adk_skills_agent.catalog.untrusted_files import shown
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.sandbox import ReadOnlyMount
 
@@ -31,6 +32,7 @@ SKILLS_DIR = PurePosixPath("/skills")
 EVERY_SCRIPT = "scripts"
 """The subject of an approval that covers commands, where a rule asks about a script that one could run."""
 _NAMED = 20  # scripts in one question
+_PATH_CHARS = 200  # of each
 _UNUSUAL = re.compile(r"[^\w.-]")
 
 
@@ -99,7 +101,9 @@ async def _decision(runtime: SkillRuntime, skill: KnownSkill) -> Decision:
     decision = permissions.decide(skill, "run")
     if not any(rule.kind == "scripts" for rule in permissions.rules):
         return decision  # no script differs from the others
-    files = tuple(await asyncio.to_thread(skill.files))
+    files = await asyncio.to_thread(skill.all_files)
+    if files is None:
+        return _of_any(permissions, skill, decision)
     known = _decided.setdefault(permissions, {})
     found = known.get(skill.name)
     if found is None or found[0] != files:
@@ -123,8 +127,25 @@ def _of_all(permissions: Permissions, skill: KnownSkill, files: Sequence[str], d
     if not asked:
         return decision
     more = f" and {len(asked) - _NAMED:,} more" if len(asked) > _NAMED else ""
-    reason = f"a command can run any of its scripts, and rules ask about {', '.join(asked[:_NAMED])}{more}"
+    named = ", ".join(shown(path)[:_PATH_CHARS] for path in asked[:_NAMED])
+    reason = f"a command can run any of its scripts, and rules ask about {named}{more}"
     return Decision(Verdict.ASK, "run", "scripts/*", reason, None, (*decision.subjects, EVERY_SCRIPT))
+
+
+def _of_any(permissions: Permissions, skill: KnownSkill, decision: Decision) -> Decision:
+    """The verdict on a command where a skill's files are too many to look at: any rule may be about one (row 348)."""
+    about = [
+        rule
+        for rule in permissions.rules
+        if rule.kind == "scripts"
+        and not (rule.names_its_skill and folded(rule.pattern.partition("/")[0]) != folded(skill.name))
+    ]
+    rule = max(about, key=lambda rule: rule.verdict.strictness, default=None)
+    if rule is None or rule.verdict is Verdict.ALLOW:
+        return decision
+    reason = f"a command can run any of its scripts, which are too many to look at, and the rule '{rule}' is there"
+    subjects = (*decision.subjects, EVERY_SCRIPT) if rule.verdict is Verdict.ASK else ()
+    return Decision(rule.verdict, "run", "scripts/*", reason, rule, subjects)
 
 
 def skill_mounts(skills: list[MountedSkill], versions: dict[str, str]) -> tuple[ReadOnlyMount, ...]:

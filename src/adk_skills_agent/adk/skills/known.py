@@ -84,6 +84,13 @@ class KnownSkill(ABC):
     def files(self) -> tuple[str, ...]:
         """The paths of every file but its SKILL.md, sorted, relative to the skill with ``/``."""
 
+    def all_files(self) -> tuple[str, ...] | None:
+        """As :meth:`files`, with those that no list shows and a command finds; None when they are too many.
+
+        Those of ``node_modules``, of folders as deep as one likes, and of a folder that a link leads to, by its path.
+        """
+        return self.files()
+
     @abstractmethod
     def find(self, path: str, prefixes: Sequence[str] = RESOURCE_FOLDERS) -> str:
         """The path of a file that may be named without its folder.

@@ -305,6 +305,10 @@ class EditedSkill(KnownSkill):
         """The original's."""
         return self._original.files()
 
+    def all_files(self) -> tuple[str, ...] | None:
+        """The original's."""
+        return self._original.all_files()
+
     def find(self, path: str, prefixes: Sequence[str] = RESOURCE_FOLDERS) -> str:
         """In the original."""
         return self._original.find(path, prefixes)

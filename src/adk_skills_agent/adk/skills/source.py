@@ -7,8 +7,9 @@ import logging
 import os
 import stat
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from adk_skills_agent.catalog.files import MAX_FOLDERS
 from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.catalog.search import SearchIndex
 from adk_skills_agent.catalog.skill import markdown_headings
-from adk_skills_agent.catalog.untrusted_files import NOT_LISTED
+from adk_skills_agent.catalog.untrusted_files import NOT_LISTED, is_inside, real_path
 from adk_skills_agent.errors import CatalogError, ConfigError, ResourceNotFound, SkillNotFound, nearest
 from adk_skills_agent.format.models import Diagnostic, SkillMetadata
 from adk_skills_agent.sandbox import FolderDigest
@@ -58,6 +59,8 @@ class DiskSkill(KnownSkill):
         self._listing = ListingStamp(str(skill.skill_dir))
         self._folder = str(skill.skill_dir)
         self._found: dict[str, _Way] = {}
+        self._everything = ListingStamp(self._folder, listed=False)
+        self._all_files: tuple[int, tuple[str, ...] | None] | None = None
         self._version = FolderVersion(str(skill.skill_dir), skill.name, skill.without)
 
     def __repr__(self) -> str:
@@ -146,6 +149,18 @@ class DiskSkill(KnownSkill):
         """Every file but the SKILL.md, wherever it lies."""
         return tuple(file.path for file in self._skill.files())
 
+    def all_files(self) -> tuple[str, ...] | None:
+        """As the contract says; gone through again only when a folder changed."""
+        stamp = self._everything.now((), time.time_ns())
+        known = self._all_files
+        if known is not None and known[0] == stamp:
+            return known[1]
+        found = _everything_in(self._folder, self._skill.without)
+        if found is not None:
+            found = tuple(path for path in found if path != self._skill.location.name)
+        self._all_files = None if stamp is None else (stamp, found)
+        return found
+
     def has_file(self, path: str) -> bool:
         """In its folder; a path that is not there costs one look."""
         return os.path.lexists(f"{self._folder}/{path}") and self._skill.has_file(path)
@@ -218,14 +233,18 @@ class DiskSkill(KnownSkill):
 SETTLED_NS = 2_000_000_000
 """Nanoseconds: a file that changed so shortly before it was read may change again and keep its stamp."""
 
+_MOST_ENTRIES = 20_000
+"""Of a skill, with those by links; a sandbox copies no more."""
+
 _Mark = tuple[int, int, int, int, int]
 
 
 class ListingStamp:
-    """Of one skill's folder. May be used by several threads."""
+    """Of one skill's folder; with ``listed`` False of the folders, too, that no list shows. For several threads."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, listed: bool = True) -> None:
         self._folder = folder
+        self._passed_over = NOT_LISTED if listed else frozenset()
         self._lock = threading.Lock()
         self._places: tuple[str, ...] = ()
         self._marks: tuple[_Mark | None, ...] = ()
@@ -240,7 +259,7 @@ class ListingStamp:
             with self._lock:
                 marks = tuple(map(_mark, self._places))
                 if not marks or marks != self._marks:
-                    self._places = places = tuple(_places(self._folder))
+                    self._places = places = tuple(_places(self._folder, self._passed_over))
                     self._marks = marks = tuple(map(_mark, places))
                 places = self._places
             contents = [_mark(f"{self._folder}/{path}") for path in read]
@@ -261,8 +280,8 @@ def _mark(path: str) -> _Mark | None:
     return (info.st_ino, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
-def _places(folder: str) -> Iterator[str]:
-    """The folder, the folders below it that are listed, and the links in them."""
+def _places(folder: str, passed_over: Collection[str]) -> Iterator[str]:
+    """The folder, the folders below it but for some names, and the links in them."""
     pending = [folder]
     count = 0
     while pending and count <= MAX_FOLDERS:
@@ -275,11 +294,52 @@ def _places(folder: str) -> Iterator[str]:
                     if entry.is_symlink():
                         count += 1
                         yield entry.path
-                    elif entry.is_dir(follow_symlinks=False) and entry.name not in NOT_LISTED:
+                    elif entry.is_dir(follow_symlinks=False) and entry.name not in passed_over:
                         pending.append(entry.path)
         except OSError:
             if here == folder:
                 raise
+
+
+def _everything_in(folder: str, without: Collection[str]) -> tuple[str, ...] | None:
+    """The path of every file below a folder, also by links to folders; None when they are too many or have no end.
+
+    It has to see what a sandbox shows, whose copy of a skill leaves nothing out that can be run (row 348).
+    """
+    real = real_path(folder)
+    files: list[str] = []
+    count = 0
+    # The path as a command has it, the folder without links, and the folders whose links led there.
+    pending: list[tuple[str, str, tuple[str, ...]]] = [("", real, ())]
+    while pending:
+        path, here, led = pending.pop()
+        try:
+            with os.scandir(here) as entries:
+                for entry in entries:
+                    count += 1
+                    if count > _MOST_ENTRIES:
+                        return None
+                    name, target = path + entry.name, entry.path
+                    through = led
+                    if entry.is_symlink():
+                        target, through = real_path(target), (*led, here)
+                    if not is_inside(target, real) or _is_left_out(target[len(real) + 1 :], without):
+                        continue
+                    if not (entry.is_dir(follow_symlinks=False) if through is led else os.path.isdir(target)):  # noqa: PTH112
+                        files.append(name)
+                    elif through is not led and any(is_inside(one, target) for one in through):
+                        return None  # it leads back
+                    else:
+                        pending.append((f"{name}/", target, through))
+        except PermissionError:
+            continue  # nor can it be copied
+        except OSError:
+            return None
+    return tuple(sorted(files))
+
+
+def _is_left_out(path: str, without: Collection[str]) -> bool:
+    return any(is_inside(path, one) for one in without)
 
 
 # The digest of everything in a skill's folder, also of what no list shows: a script can read and run all of it.
