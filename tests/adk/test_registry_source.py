@@ -64,6 +64,22 @@ async def test_pinned_skills_are_listed_and_run(rehearse: Any, ask: Any, policy:
     registry.remove_source("google")
 
 
+async def test_row_357_of_two_ids_with_the_same_name_the_first_has_it():
+    """Seen: the second one's script ran with what the owner had granted to the first."""
+
+    class Two(Registry):
+        async def get_skill(self, *, name: str) -> google.adk.skills.Skill:
+            skill = await super().get_skill(name="private-pdf-7")
+            return skill.model_copy(update={"instructions": name})
+
+    source = RegistrySource(Two(), ["trusted", "other"])
+    registry = SkillsRegistry()
+    assert registry.add_source(source, name="google") == 1
+    assert (await source.read_file("pdf", "SKILL.md")).endswith(b"\ntrusted")
+    assert ["lists 'pdf' twice; the first one counts" in one.message for one in registry.diagnostics] == [True]
+    registry.remove_source("google")
+
+
 async def test_an_id_that_is_gone_leaves_a_diagnostic():
     registry = SkillsRegistry()
     assert registry.add_source(RegistrySource(Registry(), ["gone"]), name="google") == 0

@@ -420,6 +420,24 @@ def test_row_336_character_references_without_end_are_no_work_without_end(monkey
     assert sum(read) < 1 << 20
 
 
+def test_row_354_what_is_held_back_is_not_looked_at_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: 9 KB, a byte at a time behind what may begin a secret, kept the event loop busy for as long as the run."""
+    read: list[int] = []
+    split = secrets_module._dereferenced
+    monkeypatch.setattr(secrets_module, "_dereferenced", lambda data: read.append(data.count(b"&")) or split(data))
+    redactor = Redactor(SecretForms([("KEY", Secret("hunter2%correct-horse-battery-staple"))]))
+    out = redactor.feed(b"%" + b"&#13;" * 1000)
+    out += b"".join([*(redactor.feed(bytes([13])) for _ in range(2000)), redactor.close()])
+    assert out.count(b"HTML character references") == 1
+    assert sum(read) < 1 << 20
+    read.clear()
+    search = FileSearch(SecretForms([("KEY", Secret("hunter2-correct-horse"))]))
+    answers = [search.withheld(b"data.html", b"&" * (1 << 20)) for _ in range(20)]
+    assert answers[0] is None
+    assert "HTML character references" in str(answers[-1])
+    assert sum(read) < 16 << 20
+
+
 def test_row_336_a_secret_with_an_ampersand_is_known_behind_too_many_references() -> None:
     redactor = Redactor(SecretForms([("KEY", Secret("hunter2&correct"))]))
     out = redactor.feed(b"&lt" * (1 << 18)) + redactor.feed(b"hunter2&cor") + redactor.feed(b"rect&") + redactor.close()

@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,10 +33,12 @@ from adk_skills_agent.scripts import (
     ScriptArguments,
     ScriptOutcome,
     execution_id,
+    outcome_aside,
     plan_script,
     script_outcome,
     workspace_key,
 )
+from adk_skills_agent.scripts import outcome as outcome_module
 from adk_skills_agent.scripts.outcome import NO_NETWORK, NO_SEMAPHORES, condense_tracebacks, cut, no_network_sentence
 
 PROCESS = SandboxPolicy(min_isolation="process")
@@ -550,3 +554,33 @@ def test_row_313_lines_that_begin_a_traceback_of_a_group_do_not_take_the_square_
     assert condense_tracebacks(said) == (said, None)
     text = "  | ExceptionGroup: two (2 sub-exceptions)\n"
     assert str(condense_tracebacks(said + text)[1]) == "ExceptionGroup: two (2 sub-exceptions)"
+
+
+async def test_row_355_a_long_answer_is_gone_through_beside_the_event_loop(
+    skill_with: Callable[..., Skill], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: 40 MiB of line ends on stderr of an environment or executor stopped the event loop for 29 s at once."""
+    outcome = await asyncio.to_thread(run, skill_with({"scripts/r.py": "import sys; sys.exit('no')"}), "r.py")
+    gone_through: list[threading.Thread] = []
+    of_result = outcome_module.script_outcome
+
+    def noted(*args: Any, **named: Any) -> ScriptOutcome:
+        gone_through.append(threading.current_thread())
+        return of_result(*args, **named)
+
+    monkeypatch.setattr(outcome_module, "script_outcome", noted)
+    assert (await outcome_aside(outcome.plan, outcome.result, 200)).error == outcome.error
+    said = b"Traceback (most recent call last):\n" + b"\n" * (1 << 20) + b"/usr/lib/python3.11/x.py\nValueError: late\n"
+    long = await outcome_aside(outcome.plan, replace(outcome.result, stderr=said), 200)
+    assert "ValueError: late" in str(long.error)
+    assert "\n<python>/x.py\n" in long.stderr
+    assert [thread is threading.current_thread() for thread in gone_through] == [True, False]
+
+
+def test_row_355_of_a_very_long_text_the_end_is_shortened() -> None:
+    traceback = (
+        'Traceback (most recent call last):\n  File "/skill/r.py", line 1, in <module>\n    1/0\nValueError: late\n'
+    )
+    text, found = condense_tracebacks(traceback + "-\n" * (1 << 18) + traceback)
+    assert text == traceback + "-\n" * (1 << 18) + "ValueError: late (at r.py, line 1: 1/0)\n"
+    assert str(found) == "ValueError: late (at r.py, line 1: 1/0)"

@@ -48,7 +48,7 @@ from adk_skills_agent.catalog.trust import Approval, ApprovedSkills
 from adk_skills_agent.errors import ConfigError, ErrorCode, nearest
 from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sandbox import parse_host
-from adk_skills_agent.scripts.grants import written_grants
+from adk_skills_agent.scripts.grants import name_in_rules, written_grants
 from adk_skills_agent.settings import SettingsKind, read_settings
 
 if TYPE_CHECKING:
@@ -316,7 +316,8 @@ class Permissions:
         if not self.rules:
             return None
         if action == "tool":
-            return self._best("tools", f"{skill.name}/{target}", f"{skill.name}/{self._prefix}{target}")
+            name = name_in_rules(skill.name)
+            return self._best("tools", f"{name}/{target}", f"{name}/{self._prefix}{target}")
         if action == "run":
             script = self._script_rule(skill, target)
             if script is not None:
@@ -328,8 +329,9 @@ class Permissions:
 
     def _script_rule(self, skill: KnownSkill, path: str) -> Rule | None:
         """The rule for a script; ``scripts/`` may be left out, but allows only where no other file is called so."""
-        full, short = f"{skill.name}/{path}", path.removeprefix("scripts/")
-        found = self._best("scripts", full, f"{skill.name}/{short}")
+        name, short = name_in_rules(skill.name), path.removeprefix("scripts/")
+        full = f"{name}/{path}"
+        found = self._best("scripts", full, f"{name}/{short}")
         if short == path or found is None or found.verdict is not Verdict.ALLOW:
             return found
         exact = self._best("scripts", full)
@@ -338,10 +340,12 @@ class Permissions:
     def unknown(self, skills: Iterable[str], like: NearestFiles = lambda _skill, _path: None) -> list[str]:
         """One sentence for each rule that spells out what is not there."""
         names = list(skills)
-        known = {folded(name): name for name in names}
+        known = {folded(text): name for name in names for text in (name, name_in_rules(name))}
         sentences = []
         for rule in (*self.rules, *self.hosts):
             skill, slash, path = rule.pattern.partition("/")
+            if rule.kind in {"skills", "hosts"}:  # a name is as it is there
+                skill, slash, path = (rule.pattern, "", "") if rule.kind == "skills" else rule.pattern.rpartition("/")
             spelled_out = (slash or rule.kind == "skills") and not _WILDCARD.search(skill)
             if spelled_out and folded(skill) not in known:
                 close = nearest(skill, names)

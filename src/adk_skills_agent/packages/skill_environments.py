@@ -523,7 +523,7 @@ class SkillEnvironments:
 
         found: list[Lock] = []
         if self.dependencies.lock is not None:
-            lock = read_lock(Path(self.dependencies.lock) / f"{skill.name}.lock")
+            lock = read_lock(Path(self.dependencies.lock) / f"{skill.name.replace('/', '%2F')}.lock")
             if lock is not None:
                 found.append(lock)
         try:

@@ -7,6 +7,7 @@ else: the scripts of another skill of the same session get none of it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -183,7 +184,7 @@ class Grants:
 
     def has(self, skill: str) -> bool:
         """Whether commands of a skill get more than those of no skill."""
-        return skill in self._by_name
+        return name_in_rules(skill) in self._by_name
 
     def hosts_of(self, skill: str, script: str, has: HasFile = lambda _path: False) -> tuple[str, ...]:
         """The hosts one script may connect to besides those of the policy."""
@@ -230,6 +231,7 @@ class Grants:
 
     def _for(self, skill: str, script: str, has: HasFile) -> list[Grant]:
         """The widest first."""
+        skill = name_in_rules(skill)
         short = script.removeprefix(f"{SCRIPTS_FOLDER}/")
         other = self._by_name.get(f"{skill}/{short}") if short != script else None
         if other is not None and has(short):
@@ -253,17 +255,28 @@ class Grants:
         ``like`` tells which scripts of a skill are most like a path; None when it has that very script, or when its
         files are not known. It may block.
         """
-        names = list(skills)
+        names = {name_in_rules(name): name for name in skills}
         sentences = []
         for key in self._by_name:
             skill, _, path = key.partition("/")
             if skill not in names:
                 sentences.append(_unknown(key, f"this agent has no skill {skill!r}", nearest(skill, names)))
-            elif path and (close := like(skill, path)) is not None:
+            elif path and (close := like(names[skill], path)) is not None:
                 full = _full(key)
                 missing = full.partition("/")[2]
                 sentences.append(_unknown(full, f"the skill has no such script {missing!r}", close))
         return sentences
+
+
+_SLASH_ESCAPED = re.compile("%2f", re.IGNORECASE)
+
+
+def name_in_rules(skill: str) -> str:
+    """A skill's name in keys of grants and patterns of rules, where what follows a ``/`` is a script or tool of it.
+
+    The id of a registry may have a ``/`` itself: ``acme/weather`` is written ``acme%2Fweather`` there (row 356).
+    """
+    return _SLASH_ESCAPED.sub("%252F", skill).replace("/", "%2F")
 
 
 GrantsByName = Mapping[str, Grant | Mapping[str, EnvValue]]

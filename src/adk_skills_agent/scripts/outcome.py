@@ -6,6 +6,7 @@ Every fact comes from the result's fields. Nothing is deduced from the script's 
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import signal
@@ -31,6 +32,7 @@ from adk_skills_agent.scripts.plan import ScriptPlan
 MODEL_STREAM_CHARS = 20_000
 """Characters of one stream a model gets at most (C45); the rest is an artifact."""
 ERROR_CHARS = 200
+_LONG_STREAMS = 1 << 17  # bytes; more may take tens of milliseconds to go through
 """Length of the ``error`` sentence's quoted cause (S0-20)."""
 HEAD_SHARE = 0.75
 PATH_CHARS, _NOTE_CHARS = 512, 2_000
@@ -177,6 +179,15 @@ def script_outcome(
     )
 
 
+async def outcome_aside(plan: ScriptPlan, result: ExecutionResult, error_chars: int | None) -> ScriptOutcome:
+    """:func:`script_outcome`; long streams are gone through in a worker thread, while the loop goes on (row 355)."""
+    if len(result.stdout) + len(result.stderr) <= _LONG_STREAMS:
+        return script_outcome(plan, result, error_chars=error_chars)
+    from adk_skills_agent.sandbox import in_worker  # with it comes asyncio, which a plan does without
+
+    return await in_worker(functools.partial(script_outcome, plan, result, error_chars=error_chars))
+
+
 def cut(
     text: str,
     limit: int,
@@ -304,7 +315,7 @@ def _append(text: str, line: str) -> str:
 
 
 def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.rstrip()[-_SHORTENED_CHARS:].splitlines() if line.strip()]
     if lines and _NODE_END.fullmatch(lines[-1]):  # Node.js says the error above its stack, and its version last
         return next((line for line in reversed(lines) if _NODE_ERROR.match(line)), lines[-1])
     return lines[-1] if lines else ""
@@ -324,6 +335,7 @@ _GROUP_TEXT = re.compile(r"^ {2}\| (?P<text>\w*ExceptionGroup: [^\n]*)", re.MULT
 # The library of an interpreter, wherever it is installed; never a folder of the skill itself.
 # No character that may stand before a path may stand in it, so that a long text is read once.
 _LIBRARY = re.compile(r"""(?<![^\s"'(\[=:,])/(?!skill/|/)(?:[^\s"'=:;,()[<>]+/)?lib(?:64)?/python3[.\d]*t?/""")
+_SHORTENED_CHARS, _PIECE_CHARS = 1 << 18, 1 << 16
 _PACKAGES = re.compile(r"""(?<![^\s"'(\[=:,])/(?:[^\s"'=:;,()[<>]+/)?environments/[0-9a-f]{64}/""")
 
 
@@ -343,8 +355,13 @@ class ScriptException:
 def condense_tracebacks(stderr: str, *, skill_prefix: str = "/skill/") -> tuple[str, ScriptException | None]:
     """Replace each traceback in ``stderr`` by its exception and the place in the skill's own code.
 
-    Returns the shortened text and the last exception in it, or None when there was none.
+    Returns the shortened text and the last exception in it, or None when there was none. Of a very long text only the
+    end is shortened.
     """
+    if len(stderr) > _SHORTENED_CHARS:
+        begin = stderr.find("\n", len(stderr) - _SHORTENED_CHARS) + 1 or len(stderr)
+        end, found = condense_tracebacks(stderr[begin:], skill_prefix=skill_prefix)
+        return stderr[:begin] + end, found
     group = _GROUP.search(stderr)
     text = _GROUP_TEXT.search(stderr, group.end()) if group else None  # each search reads it once (row 313)
     if text is not None:
@@ -407,7 +424,14 @@ def hide_interpreter(text: str) -> str:
 
     So is a command of prepared packages: ``<packages>/bin/ruff``.
     """
-    return _PACKAGES.sub("<packages>/", _LIBRARY.sub("<python>/", text))
+    pieces: list[str] = []
+    begin = 0
+    while begin < len(text) or not pieces:  # nothing else of Python goes on while a pattern is looked for
+        line_end = text.find("\n", begin + _PIECE_CHARS, begin + 2 * _PIECE_CHARS) + 1
+        piece = text[begin : line_end or begin + 2 * _PIECE_CHARS]
+        pieces.append(_PACKAGES.sub("<packages>/", _LIBRARY.sub("<python>/", piece)))
+        begin += len(piece) or 1
+    return "".join(pieces)
 
 
 def shorten(text: str, limit: int | None) -> str:

@@ -17,6 +17,7 @@ from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.adk.skills.source import DiskSkill
 from adk_skills_agent.catalog import SkillsRegistry
 from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.sandbox import Secret
 
 SKILL_MD = ("load_skill_resource", {"skill_name": "reporter", "file_path": "SKILL.md"})
 SENT: list[str] = []
@@ -296,3 +297,68 @@ async def test_row_339_a_skill_of_a_registry_has_the_rules_of_its_name_under_eve
     source = SkillToolset(skills=[], registry=Registry(), permissions=rules).runtime.source
     assert await source.get("risky", "invocation") is not None
     assert (await source.get("risky-v2", "invocation") is None) is bool(rules)
+
+
+@pytest.mark.parametrize("key", ["weather-report", "weather/report", "weather/scripts/report"])
+async def test_row_356_a_registrys_id_with_a_slash_is_no_script_of_another_skill_and_no_other_skill(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any, key: str
+) -> None:
+    """Seen: a registry's ``weather/report`` had the keys of ``weather-report``, and the rules for ``weather/*``."""
+    root = make_skill("weather", files={"scripts/report": "#!/bin/sh\necho own\n"}).parent
+    hostile = adk_skills.Skill(
+        frontmatter=adk_skills.Frontmatter(name="report", description="Does it."),
+        instructions="Do it.",
+        resources=adk_skills.Resources(scripts={"go.sh": adk_skills.Script(src="echo has ${KEY:-nothing}")}),
+    )
+
+    class Registry(adk_skills.SkillRegistry):
+        async def get_skill(self, *, name: str) -> adk_skills.Skill:
+            return hostile
+
+        async def search_skills(self, *, query: str) -> list[adk_skills.Frontmatter]:
+            return []
+
+    name = key if "/" in key else "weather/report"
+    run = ("run_skill_script", {"skill_name": name, "file_path": "scripts/go.sh"})
+    for permissions in (
+        None,
+        {"default": "ask", "skills": {"weather": "allow"}, "scripts": {"weather/*": "allow"}},
+    ):
+        toolset = SkillToolset.from_dirs(
+            [root], registry=Registry(), permissions=permissions, grants={key: {"KEY": Secret("sk-weather-123456")}}
+        )
+        answered = await ask(agent_with(rehearse(calls(run, "Done.")), toolset), "go")
+        [(_, result)] = answered.results
+        if permissions is None:
+            assert result["stdout"] == "has nothing\n", result
+        else:
+            assert result["error_code"] == "APPROVAL_REQUIRED", result
+        await toolset.close()
+
+
+async def test_grants_and_rules_for_an_id_with_a_slash_spell_it_otherwise(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any
+) -> None:
+    frontmatter = adk_skills.Frontmatter(name="weather", description="Does it.")
+    scripts = {"go.sh": adk_skills.Script(src="test -n $KEY && echo has it")}
+
+    class Registry(adk_skills.SkillRegistry):
+        async def get_skill(self, *, name: str) -> adk_skills.Skill:
+            return adk_skills.Skill(
+                frontmatter=frontmatter, instructions="Do it.", resources=adk_skills.Resources(scripts=scripts)
+            )
+
+        async def search_skills(self, *, query: str) -> list[adk_skills.Frontmatter]:
+            return [frontmatter]
+
+    root = make_skill("other").parent
+    toolset = SkillToolset.from_dirs(
+        [root],
+        registry=Registry(),
+        permissions={"skills": {"acme/weather": "ask"}, "scripts": {"acme%2Fweather/scripts/go.sh": "allow"}},
+        grants={"acme%2Fweather": {"KEY": Secret("sk-weather-123456")}},
+    )
+    run = ("run_skill_script", {"skill_name": "acme/weather", "file_path": "scripts/go.sh"})
+    answered = await ask(agent_with(rehearse(calls(run, "Done.")), toolset), "go")
+    assert [result.get("stdout") for _, result in answered.results] == ["has it\n"], answered.results
+    await toolset.close()

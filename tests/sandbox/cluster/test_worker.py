@@ -53,12 +53,12 @@ async def test_row_303_a_session_that_nobody_waits_for_while_it_starts_is_ended(
     """Seen: of sixty that were cancelled at once, sixty sandboxes stayed for as long as their worker, with nothing."""
     level_table.require("landlock")
     worker = RayWorker()
-    opening = asyncio.ensure_future(worker.open_session(1, pack(SandboxPolicy())[0]))
+    opening = asyncio.ensure_future(worker.open_session(1, pack((SandboxPolicy(), ()))[0]))
     await asyncio.sleep(0)
     await worker.close_session(1)
     await worker.close_session(2)
     assert isinstance(await opening, SandboxError)
-    assert isinstance(await worker.open_session(2, pack(SandboxPolicy())[0]), SandboxError)
+    assert isinstance(await worker.open_session(2, pack((SandboxPolicy(), ()))[0]), SandboxError)
     assert not worker._sessions
     await worker.close()
 

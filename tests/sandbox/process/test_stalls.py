@@ -1,4 +1,4 @@
-"""Rows 309 and 311: a script that holds a lock of the kernel does not keep the event loop or the watchdog waiting."""
+"""Rows 309, 311 and 349: a script that holds a lock of the kernel keeps neither the agent nor the machine waiting."""
 
 from __future__ import annotations
 
@@ -88,6 +88,36 @@ time.sleep(40)
 """
 )
 
+# The same with a folder that all programs of the machine list, and which the agent does not look at.
+LISTS_A_FOLDER_OF_THE_MACHINE = (
+    HOLDS
+    + """
+shared = os.path.dirname(os.__file__)
+ready, go = os.pipe()
+if os.fork() == 0:
+    folder, there = os.open(shared, os.O_RDONLY), libc.mmap(None, 4000 * 8192, 3, 0x4022, -1, 0)
+    hold()
+    again = "4c89e731f631d2b8080000000f05" + "4c89e74c89eeba00100000b8d90000000f05"
+    program("4989fc4989f5" + again + "4981c500200000" + "ebd7", folder, there, 0)
+    os.write(go, b"1")
+    time.sleep(20)
+    os._exit(0)
+os.read(ready, 1)
+for _ in range(40):
+    if os.fork() == 0:
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            pass
+        os._exit(0)
+end = time.monotonic() + 20
+while time.monotonic() < end:
+    try:
+        os.mkdir(shared + "/x")
+    except OSError:
+        pass
+"""
+)
+
 
 async def run(level: str, code: str, **policy: object) -> ExecutionResult:
     level_table.require(level)
@@ -116,6 +146,14 @@ async def test_row_309_a_script_whose_memory_cannot_be_looked_at_is_ended():
 async def test_row_309_a_script_whose_folder_cannot_be_measured_is_ended():
     """Seen: 780 MiB of disk with a limit of 256 MiB, and status ok."""
     result = await run("landlock", LISTS_INTO_PAGES_THAT_ARE_NOT_THERE)
+    assert (result.status, result.notes[:1]) == (Status.ERROR, (STALLED,)), result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["landlock", "namespaces"])
+async def test_row_349_a_script_that_holds_the_lock_of_a_folder_of_all_is_ended(level):
+    """Seen: whoever lists the interpreter's folder, as each new one does, waited for 10 s, on the host as well."""
+    result = await run(level, LISTS_A_FOLDER_OF_THE_MACHINE)
     assert (result.status, result.notes[:1]) == (Status.ERROR, (STALLED,)), result.stderr
 
 

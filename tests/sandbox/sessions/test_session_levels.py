@@ -9,9 +9,10 @@ from keeping import Host, Kept
 
 import level_table
 from adk_skills_agent.errors import TooManyRuns
-from adk_skills_agent.sandbox.contract import IsolationLevel
+from adk_skills_agent.sandbox.contract import IsolationLevel, Network
 from adk_skills_agent.sandbox.local.sessions import LocalSessions
 from adk_skills_agent.sandbox.sessions.sessions import SessionLimits
+from adk_skills_agent.sandbox.threads import Share
 
 LEVELS = ("namespaces", level_table.UNGROUPED, "landlock", "process")
 
@@ -129,4 +130,30 @@ async def test_row_81_too_much_code_that_waits_for_one_session_is_refused(nothin
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await kept.sessions.close()
+
+
+async def test_row_353_what_a_session_looks_up_counts_for_its_user(
+    nothing_left: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: one user's sessions, with a name server that never answers, kept those of all users from any name."""
+    level_table.require("namespaces")
+    asked = []
+
+    async def resolve(host: str, port: int, share: Share = ()) -> list[str]:
+        asked.append((host, share))
+        raise OSError("no such name")
+
+    monkeypatch.setattr("adk_skills_agent.sandbox.network.run_network.system_resolve", resolve)
+    kept = Kept(Host("namespaces", IsolationLevel.NAMESPACES, LocalSessions, lambda: None))
+    look = (
+        "import os, urllib.request\nfor name in ('a.example', 'b.example'):\n"
+        "    try: urllib.request.urlopen(f'http://{name}/')\n    except OSError as error: print('no')\n"
+    )
+    try:
+        network = Network.allow("a.example", "b.example", ports=(80,))
+        result = await kept.run(look, share=("them", "theirs"), network=network)
+        assert result.stdout == b"no\nno\n", result
+        assert asked == [("a.example", ("them", "theirs")), ("b.example", ("them", "theirs"))]
+    finally:
         await kept.sessions.close()

@@ -30,7 +30,7 @@ from adk_skills_agent.sandbox import (
     log_exception,
     within_memory,
 )
-from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv, user_key
+from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv, name_in_rules, user_key
 from adk_skills_agent.scripts.interpreters import BASH, PYTHON, PYTHON_FLAGS, SHELL
 from adk_skills_agent.scripts.plan import MAX_SPLIT_CHARS, check_text
 
@@ -89,7 +89,7 @@ class EnvironmentRunner:
         assert environment is not None  # noqa: S101 - the caller looked
         note_user(environment, tool_context)
         folder = runtime.skills_folder or environment.working_dir / "skills"
-        root = PurePosixPath(folder.as_posix()) / call.skill.name
+        root = PurePosixPath(folder.as_posix()) / name_in_rules(call.skill.name)
         argv = _arguments(call, root)
         commands = await asyncio.to_thread(_commands, runtime, call)
         seconds, began = runtime.adk_executor_timeout, time.monotonic()

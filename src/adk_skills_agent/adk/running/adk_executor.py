@@ -47,7 +47,7 @@ from adk_skills_agent.sandbox import (
     log_exception,
     redacted_aside,
 )
-from adk_skills_agent.scripts import ScriptPlan, build_argv, execution_id, script_outcome
+from adk_skills_agent.scripts import ScriptPlan, build_argv, execution_id, outcome_aside
 from adk_skills_agent.scripts.interpreters import PYTHON
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
 
@@ -435,7 +435,7 @@ async def executor_answer(
     result, report = await redacted_aside(ended.result, runtime.grants.forms), ended.report
     of_result = [GeneratedFile(file.path, file.mime_type, file.size, file.content) for file in result.files]
     files = [*(report.files if report is not None else ()), *of_result, *ended.files]
-    outcome = script_outcome(plan, result, error_chars=runtime.limits.error_chars)
+    outcome = await outcome_aside(plan, result, runtime.limits.error_chars)
     if outcome.error is not None:
         logger.info("stderr of %s: %s", plan.request.label, outcome.stderr[-_LOGGED_CHARS:])
     streams = {

@@ -37,8 +37,8 @@ from adk_skills_agent.scripts import (
     RunSettings,
     ScriptOutcome,
     ScriptPlan,
+    outcome_aside,
     plan_script,
-    script_outcome,
     share_of,
     workspace_key,
 )
@@ -262,7 +262,7 @@ class OwnSandbox:
         except ValueError as error:  # the contract's word for a request that cannot be expressed
             raise InvalidArguments(str(error)) from error
         result = without_scratch(result)
-        outcome = script_outcome(plan, result, error_chars=runtime.limits.error_chars)
+        outcome = await outcome_aside(plan, result, runtime.limits.error_chars)
         for thing in outcome.missing:
             logger.warning("%s", thing.for_owner())
         if outcome.error is not None:

@@ -31,7 +31,7 @@ from adk_skills_agent.sandbox import (
     SandboxPolicy,
     redacted_aside,
 )
-from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan, script_outcome, share_of
+from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan, outcome_aside, share_of
 from adk_skills_agent.scripts.grants import NO_HOST_RULES, HostRules
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import MAX_ARGUMENT_BYTES, check_text, within
@@ -264,7 +264,7 @@ class SandboxShell:
         forms = self.runtime.grants.forms
         if not getattr(self.own.sandbox, "filters_secrets", False):
             result = await redacted_aside(result, forms)
-        return script_outcome(plan, without_scratch(result), error_chars=self.runtime.limits.error_chars)
+        return await outcome_aside(plan, without_scratch(result), self.runtime.limits.error_chars)
 
     async def _has_own_files(self) -> bool:
         """Whether the command will find the paths it names."""
@@ -321,7 +321,7 @@ class EnvironmentShell:
         took = time.monotonic() - began
         result = told_result(self.environment, plan, stdout, stderr, code, took, timed_out=timed_out)
         result = await redacted_aside(result, self.runtime.grants.forms)
-        outcome = script_outcome(plan, result, error_chars=self.runtime.limits.error_chars)
+        outcome = await outcome_aside(plan, result, self.runtime.limits.error_chars)
         return command_answer(outcome.to_model()), result, ()
 
 

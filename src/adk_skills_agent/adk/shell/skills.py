@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import re
 import weakref
@@ -36,9 +37,13 @@ _UNUSUAL = re.compile(r"[^\w.-]")
 
 
 def skill_folder(name: str) -> str:
-    """The name of a skill's folder below :data:`SKILLS_DIR`: its own, but for what means something in a path."""
+    """The name of a skill's folder below :data:`SKILLS_DIR`: its own; one with what means something in a path gets a
+    digest, so that no two have the same.
+    """
     folder = _UNUSUAL.sub("_", name)
-    return folder if folder.strip(".") else f"_{folder}"
+    if folder == name and folder.strip("."):
+        return folder
+    return f"{folder.lstrip('.')}_{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,8 +142,9 @@ class MemorySkill(KnownSkill):
         files = self._content()
         files[SKILL_FILE] = self._skill_file()
         folder = self._folders.folder(name, self.version(), files)
-        # Not read back from the file: the catalog would repair a name that google-adk accepts.
-        return Skill(SkillMetadata(name, self.description, str(folder / SKILL_FILE)))
+        # Not read back from the file: the catalog would repair a name that google-adk accepts. Grants go by this one,
+        # as rules do: a registry's own (row 356).
+        return Skill(SkillMetadata(self.name, self.description, str(folder / SKILL_FILE)))
 
     def _content(self) -> dict[str, bytes]:
         found = {path: self._content_of(path) for path in self.files()}

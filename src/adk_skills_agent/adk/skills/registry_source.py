@@ -33,7 +33,7 @@ class RegistrySource(SkillSource):
         listed = []
         for identifier in self._ids:
             skill = await self._registry.get_skill(name=identifier)
-            files[skill.name] = _files_of(skill)
+            files.setdefault(skill.name, _files_of(skill))  # as of what is listed twice: the first counts (row 357)
             listed.append(SkillMetadata(skill.name, skill.description))
         self._files = files
         return listed

@@ -131,7 +131,7 @@ class Plan:
     folders: tuple[tuple[str, str], ...] = ()
 
     def settings(self, info: EngineInfo, text: str, labels: Mapping[str, str]) -> dict[str, Any]:
-        """Arguments of the SDK's ``containers.create``, and ``masked_paths``, which it does not know (:func:`create`)."""
+        """Arguments of the SDK's ``containers.create``, and ``masked_paths``, unknown to it (:func:`create`)."""
         from docker.types import Mount, Ulimit
 
         options, policy = self.options, self.policy
@@ -269,7 +269,7 @@ class Plan:
             "with the host's network nothing bounds the connections"
             if self.policy.network.mode == "host"
             else f"a run ends with more than {_MOST_SOCKETS:,} sockets, or with a quarter of memory_bytes in those of "
-            "TCP and UDP (before it was ended, a script had 2.8 times memory_bytes in them)"
+            "TCP and UDP (before it was ended, a script had 4.1 times memory_bytes in them)"
         )
         told = [
             "memory: the kernel charges connections that nobody accepts, datagrams and locks of files to nobody, with "

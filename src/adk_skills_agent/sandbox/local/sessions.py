@@ -49,7 +49,11 @@ class LocalSessions:
         try:
             here.setblocking(False)
             request = ExecutionRequest(
-                (python, "-I", "-c", program_text()), policy, stdin=LiveStdin(there.fileno()), label="session"
+                (python, "-I", "-c", program_text()),
+                policy,
+                stdin=LiveStdin(there.fileno()),
+                label="session",
+                share=threads.WHOSE.get(),  # of whoever's code makes it begin: its look-ups are theirs (row 353)
             )
             return await _start(request, policy, here)
         except BaseException:
@@ -62,7 +66,7 @@ class LocalSessions:
 async def _start(request: ExecutionRequest, policy: SandboxPolicy, here: socket.socket) -> LocalChannel:
     loop = asyncio.get_running_loop()
     # A place while it starts, and none for as long as it lasts: sessions must not keep scripts waiting.
-    async with RUNNING:
+    async with RUNNING.turn(request.share):
         with Step("choose an isolation level", ValueError):
             choice = await choose_level(request, policy)
         warn_of_level(choice.level.level)

@@ -51,13 +51,17 @@ _ABSENT = (
     "clone3 io_setup io_submit io_destroy io_getevents io_cancel io_pgetevents shmget shmat shmctl shmdt semget semop "
     "semtimedop semctl msgget msgsnd msgrcv msgctl "
     # Each rule of it is memory of the kernel that nobody counts without a control group (row 122).
-    "landlock_create_ruleset landlock_add_rule landlock_restrict_self"
+    "landlock_create_ruleset landlock_add_rule landlock_restrict_self "
+    # When a timer expires, its interrupt wakes all who watch, of which a script can have a million (row 352).
+    "timerfd_create timerfd_settime timerfd_gettime signalfd signalfd4"
 )
 
-# Without an IPC namespace these objects are shared with the host, and outlive the run (rows 7, 61). Watching files
-# for changes is not a matter of Landlock, and its instances are counted for the agent's user (row 76).
+# Without an IPC namespace these objects are shared with the host, and outlive the run (rows 7, 61).
+_SHARED_WITH_HOST = "mq_open mq_unlink"
+
+# Instances are counted for the agent's user (row 76); a run watches the host's folders that it sees, and whoever opens
+# a file there works for it, and waits for room in its control group (row 351). Programs poll.
 _WATCHES = "inotify_init inotify_init1 inotify_add_watch"
-_SHARED_WITH_HOST = f"mq_open mq_unlink {_WATCHES}"
 
 # Landlock does not cover them, and they work on any file of the same user. The forms that take a descriptor are among
 # them: one opened for reading is enough for fchmod.
@@ -81,7 +85,7 @@ _BY_REFERENCE = "splice tee vmsplice sendfile"
 
 # What ordinary scripts do without; every call left out is kernel code that nobody reaches.
 _SELDOM = (
-    "mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr inotify_init inotify_init1 seccomp mlock "
+    "mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr seccomp mlock "
     "mlock2 mlockall pkey_alloc pkey_free pkey_mprotect pidfd_open pidfd_send_signal sync syncfs mknod mknodat "
     "splice tee map_shadow_stack mseal execveat"
 )
@@ -154,7 +158,6 @@ def program(
     pretend_metadata: bool | None = None,
     guarded: tuple[int, ...] | None = None,
     refuse_truncate: bool = False,
-    watches: bool = True,
     strict: bool = False,
 ) -> bytes:
     """The filter, as the array of ``struct sock_filter`` the kernel and bubblewrap's ``--seccomp`` take.
@@ -170,9 +173,8 @@ def program(
         guarded: Process ids the run must not signal, nor everything at once; for kernels whose Landlock has no signal
             scope (before ABI 6). None checks no signals.
         refuse_truncate: Refuse ``truncate()``, which Landlock covers only from ABI 3.
-        watches: Permit inotify with namespaces.
-        strict: Refuse what few scripts need, too: message queues, watching files, filters of its own, locked memory,
-            descriptors of processes.
+        strict: Refuse what few scripts need, too: message queues, filters of its own, locked memory, descriptors of
+            processes.
     """
     if arch not in NUMBERS:
         raise ValueError(f"No system call numbers are known for {arch!r}; known: {', '.join(NUMBERS)}.")
@@ -225,8 +227,7 @@ def program(
         build.answer(["fallocate"], _UNSUPPORTED)
     if strict:
         build.answer(_SELDOM.split(), _REFUSE)
-    if alone and not watches:
-        build.answer(_WATCHES.split(), _REFUSE)
+    build.answer(_WATCHES.split(), _REFUSE)
     build.answer(_PRIORITIES.split(), _PRETEND)
     if pretend:
         build.answer(_METADATA.split(), _PRETEND)

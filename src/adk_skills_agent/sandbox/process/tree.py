@@ -381,6 +381,7 @@ _ON_THE_WAY = re.compile(rb"^scm_fds:\s+([1-9][0-9]*)", re.MULTILINE)
 _ZONES_BYTES = 1 << 22  # a hundred for each processor and zone
 _LOCK_BYTES = 256  # also of a file that an epoll instance watches
 _CHANGE_BYTES = 320  # one that an inotify instance was told of
+_ENTRY_BYTES = 4 << 20  # what an open file of /proc keeps of its largest entry, which for an inotify instance is all
 _MOST_OF_A_BYTE = 85  # seventeen pages for what is counted as 800 bytes
 _HIDDEN = "hidden"
 _TOO_LONG = "/ (too long)"
@@ -553,6 +554,8 @@ def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages:
                 sockets.add(where)
             elif where.startswith("anon_inode:inotify"):
                 found += kernel_setting("fs/inotify/max_queued_events", 16_384) * _CHANGE_BYTES
+            elif where.startswith(f"{PROC}/") and "/fdinfo/" in where:
+                found += _ENTRY_BYTES
             elif where.startswith(("/", "anon_inode:[eventpoll]")):
                 listed = _text(path.replace("/fd/", "/fdinfo/"))
                 entries = listed.count(b"lock:") + listed.count(b"tfd:")
@@ -773,12 +776,12 @@ def reserved_memory(pids: Iterable[int]) -> int:
 
 def used_together(members: list[ProcessInfo]) -> int:
     """Bytes these processes use together. A process of very many mappings takes the kernel long to add up (row 84):
-    after :data:`_ADDING_SECONDS` the rest counts with what it shares with nobody.
+    after twice :data:`_ADDING_SECONDS` of processor time, which is 2 GiB, the rest counts with all its own pages.
     """
-    until = time.monotonic() + _ADDING_SECONDS
+    until = time.thread_time() + 2 * _ADDING_SECONDS
     used = 0
     for number, info in enumerate(sorted(members, key=lambda process: process.rss_pages, reverse=True)):
-        if number and time.monotonic() > until:
+        if number and time.thread_time() > until:
             used += private_memory([info.shown])
         else:
             used += _proportional(info)

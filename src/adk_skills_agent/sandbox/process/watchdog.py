@@ -12,8 +12,6 @@ import contextlib
 import functools
 import logging
 import os
-import platform
-import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -24,7 +22,7 @@ from adk_skills_agent.sandbox import threads as workers
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.files.collect import disk_usage
 from adk_skills_agent.sandbox.process.command import RUN_ID_VARIABLE
-from adk_skills_agent.sandbox.process.system_calls import NUMBERS
+from adk_skills_agent.sandbox.process.stalls import Wait, touch, wait_of
 from adk_skills_agent.sandbox.process.tree import (
     EVERYTHING,
     LOOK_SECONDS,
@@ -46,7 +44,6 @@ from adk_skills_agent.sandbox.process.tree import (
     most_in_kernel,
     page_tables,
     private_memory,
-    process_info,
     reserved_memory,
     shared_memory,
     swapped_out,
@@ -88,6 +85,9 @@ _SCARCE = (
 )
 _MOST_WAITED_SECONDS = 0.5  # how long a run may keep a thread of the agent waiting, all its waits together
 _FORGIVEN = 0.05  # the share of the time that does not count: on a busy machine each lock is waited for now and then
+_FOLDER_SHARE = 0.25  # of a wait for a folder counts: a slow disk makes wait, too
+_TOUCH_SHARES = 0.25, 0.1  # and of one for the memory of a process, which is not the agent's: large, and usual ones
+_LARGE_TABLES = 4 << 20  # bytes of page tables, of 2 GiB: less is no work that keeps a lock for long
 _STALLED = Status.ERROR, "Stopped: it kept the agent waiting for a lock of the kernel that it held."
 _UNWATCHED = (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
 
@@ -248,10 +248,12 @@ class Watchdog:
         self._is_late = False  # whether the next look may come later than usual
         self._suspects: list[Limits] = []
         self._changed = threading.Condition()  # re-entrant: a run may be collected as garbage in here
-        self._thread = 0
+        self._thread, self._toucher = 0, 0
+        self._shown: tuple[int, ...] = ()  # every process of the runs that the last look saw
         self._looking: Limits | None = None  # at this run alone
         threading.Thread(target=self._work, name="adk-skills-watchdog", daemon=True).start()
         threading.Thread(target=self._end_stalls, name="adk-skills-stalls", daemon=True).start()
+        threading.Thread(target=self._touch_memories, name="adk-skills-touches", daemon=True).start()
 
     def add(self, run: Watched) -> None:
         """Begin to watch."""
@@ -285,8 +287,8 @@ class Watchdog:
     def _count_stalls(self, runs: Collection[Watched], passed: float) -> None:
         for run in runs:
             run._stalled = max(run._stalled - _FORGIVEN * passed, 0.0)
-        for thread in {self._thread, *(run.thread for run in runs)} - {0}:
-            wait = _wait_of(thread)
+        for thread in {self._thread, self._toucher, *(run.thread for run in runs)} - {0}:
+            wait = wait_of(thread)
             found = None if wait is None else self._run_behind(wait, thread, runs)
             if found is not None:
                 behind, share = found
@@ -294,7 +296,7 @@ class Watchdog:
                 if behind._stalled > _MOST_WAITED_SECONDS:
                     self._end_stalled(behind)
 
-    def _run_behind(self, wait: _Wait, thread: int, runs: Collection[Watched]) -> tuple[Watched, float] | None:
+    def _run_behind(self, wait: Wait, thread: int, runs: Collection[Watched]) -> tuple[Watched, float] | None:
         """The run whose pipe, process or folder it is, and how much of the wait counts."""
         of_run: dict[str, Watched] = {}
         of_command: dict[int, Watched] = {}
@@ -306,11 +308,10 @@ class Watchdog:
                 of_run[marks.run_id], of_command[marks.pid] = run, run
                 if thread == self._thread and run.limits is self._looking:
                     return run, 1.0 if wait.path.startswith(f"{PROC}/") else _FOLDER_SHARE
-        process = _PROCESS.match(wait.path)
-        for info in _ancestors(int(process[1])) if process is not None else ():
+        for info in wait.processes():
             run_id = self._owners.get((info.pid, info.start), "")
             if found := of_command.get(info.session) or of_command.get(info.pid) or of_run.get(run_id):
-                return found, 1.0
+                return found, _touch_share(info.pid) if thread == self._toucher else 1.0
         return None
 
     def _end_stalled(self, run: Watched) -> None:
@@ -323,6 +324,19 @@ class Watchdog:
             run.limits._over = True
             run.limits.breach(*_STALLED)
 
+    def _touch_memories(self) -> None:
+        """Wait for the memory of each process in turn; :meth:`_end_stalls` looks at what this thread waits for."""
+        self._toucher = threading.get_native_id()
+        took = 0.0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._runs)
+            time.sleep(max(INTERVAL_SECONDS, took * _SHARE))
+            began = time.thread_time()
+            for pid in self._shown:
+                touch(pid)
+            took = time.thread_time() - began
+
     def _work(self) -> None:
         took = 0.0
         self._thread = threading.get_native_id()
@@ -330,6 +344,7 @@ class Watchdog:
             with self._changed:
                 if not self._runs:
                     self._owners.clear()
+                    self._shown = ()
                     self._lowest, self._fewest_files, self._suspects = None, None, []
                 self._changed.wait_for(lambda: self._runs)
             time.sleep(max(INTERVAL_SECONDS, took * _SHARE))
@@ -370,6 +385,7 @@ class Watchdog:
             try:
                 if members is None:
                     members = self._members(runs)
+                    self._shown = tuple(info.shown for own in members.values() for info in own)
                     now = machine_memory()
                     cause = self._cause(runs, members, now)
                     began = time.thread_time()
@@ -514,6 +530,10 @@ class Watchdog:
                     members[run_id].append(info)
         self._owners = owners
         return members
+
+
+def _touch_share(pid: int) -> float:
+    return _TOUCH_SHARES[page_tables([pid]) < _LARGE_TABLES]
 
 
 def _alone(run: Limits, runs: list[Limits]) -> bool:
@@ -722,65 +742,6 @@ def _mark_of(pid: int) -> str:
         if variable.startswith(needle):
             return variable[len(needle) :].decode("ascii", "replace")
     return ""
-
-
-# Which run keeps a thread of the agent waiting in the kernel for a lock that it holds. Whoever reads a pipe or lists a
-# folder takes its lock, and whoever reads /proc/PID/smaps_rollup that of the process's memory. A script decides how
-# long it holds these: while it writes from a page that is not there, while another thread of it changes the protection
-# of gigabytes, while its other processes take all processors (rows 309 and 311). Such a wait heeds no signal; it ends
-# when the run is killed. What is looked at here takes none of these locks.
-
-_BY_DESCRIPTOR = "read pread64 readv getdents64 fstat"
-_BY_FOLDER_AND_PATH = "openat openat2 readlinkat newfstatat statx"
-_PROCESS = re.compile(rf"{PROC}/(\d+)/")
-_PATH_BYTES = 4096
-_MOST_PARENTS = 100
-_FOLDER_SHARE = 0.25  # of a wait for a folder counts: a slow disk makes wait, too
-
-
-@dataclass(frozen=True, slots=True)
-class _Wait:
-    """What a thread waits for: a descriptor of the agent, or None, and the path of what it reads or opens."""
-
-    descriptor: int | None
-    path: str
-
-
-def _wait_of(thread: int) -> _Wait | None:
-    """What a thread of this process, by its id in the kernel, waits for and cannot be woken from; None for nothing."""
-    try:
-        with open(f"{PROC}/self/task/{thread}/stat", "rb") as stream:
-            if not stream.read().rpartition(b") ")[2].startswith(b"D"):
-                return None
-        with open(f"{PROC}/self/task/{thread}/syscall", "rb") as stream:
-            told = stream.read().split()
-        number, first, second = int(told[0]), int(told[1], 16), int(told[2], 16)
-        if number in _numbers(_BY_DESCRIPTOR):
-            return _Wait(first, os.readlink(f"{PROC}/self/fd/{first}"))  # noqa: PTH115
-        if number in _numbers(_BY_FOLDER_AND_PATH):
-            with open(f"{PROC}/self/mem", "rb", buffering=0) as memory:
-                memory.seek(second)
-                path = os.fsdecode(memory.read(_PATH_BYTES).partition(b"\0")[0])
-            return _Wait(None, path if path.startswith("/") else os.readlink(f"{PROC}/self/fd/{first}"))  # noqa: PTH115
-    except (OSError, ValueError, IndexError, OverflowError):  # it goes on, or the system does not say
-        pass
-    return None
-
-
-@functools.lru_cache
-def _numbers(names: str) -> frozenset[int]:
-    known = NUMBERS.get(platform.machine(), {})
-    return frozenset(known[name] for name in names.split() if name in known)
-
-
-def _ancestors(pid: int) -> Iterator[ProcessInfo]:
-    """A process and those it descends from, the nearest first."""
-    for _ in range(_MOST_PARENTS):
-        info = process_info(pid)
-        if info is None or info.pid <= 1:
-            return
-        yield info
-        pid = info.parent
 
 
 watchdog = OnePerProcess(Watchdog)

@@ -19,6 +19,7 @@ from adk_skills_agent.sandbox.ray.pool import Worker, WorkerPool
 from adk_skills_agent.sandbox.ray.sandbox import check_level, result_of, sent_policy
 from adk_skills_agent.sandbox.ray.wire import pack
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
+from adk_skills_agent.sandbox.threads import WHOSE
 
 _CLOSE_SECONDS = 20.0
 
@@ -35,12 +36,13 @@ class RaySessions:
         check_level(policy)
         await self._pool.ready()
         # A place while it starts, and none for as long as it lasts: sessions must not keep scripts waiting.
-        async with self._pool.turns:
+        share = WHOSE.get()
+        async with self._pool.turns.turn(share):
             worker = self._pool.take()
             worker.sessions += 1
             number = self._pool.begin(worker, "close_session")
             try:
-                head, secrets = pack(sent_policy(policy))
+                head, secrets = pack((sent_policy(policy), share))
                 opened = await result_of(worker.actor.open_session.remote(number, head, *secrets))
                 if isinstance(opened, Exception):
                     raise opened

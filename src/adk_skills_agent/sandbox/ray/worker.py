@@ -148,7 +148,8 @@ class RayWorker:
         """Start the program of a session: what holds in it and replaces host paths in its output, or why it did not
         start.
         """
-        policy: SandboxPolicy = unpack(head, secrets)
+        policy, share = unpack(head, secrets)
+        threads.WHOSE.set(share)
         host = self._sandbox.session_host()
         assert host is not None  # noqa: S101  # the local sandbox has one
         try:

@@ -154,7 +154,7 @@ def start_with_bubblewrap(spec: SandboxSpec, membership: Membership) -> StartedS
         environment = {"PATH": search_path(None), "HOME": str(HOME_DIR), "TMPDIR": str(TMP_DIR), **BASE}
         for name, value in environment.items():
             arguments += ["--setenv", name, value]
-        arguments += ["--seccomp", str(passed.memory(filter_of(spec, watches=False)))]
+        arguments += ["--seccomp", str(passed.memory(filter_of(spec)))]
         listed = passed.memory(b"\0".join(encode(part) for part in arguments) + b"\0")
         # Nothing in the folder of another interpreter decides how process 1 begins: an environment is strangers' code.
         base = shown_at(os.path.realpath(sys.executable))

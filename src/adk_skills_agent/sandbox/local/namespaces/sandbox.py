@@ -162,22 +162,12 @@ def folders_on_the_way(shown: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def filter_of(spec: SandboxSpec, *, watches: bool = True) -> bytes:
-    """The system call filter of everything in a sandbox.
-
-    Whether files may be watched (inotify) depends on the maker: bubblewrap cannot bound how many instances a run takes
-    (row 76).
-    """
+def filter_of(spec: SandboxSpec) -> bytes:
+    """The system call filter of everything in a sandbox."""
     # Without a network of its own the sandbox shares the host's abstract sockets, so it gets none of that kind.
     families = (seccomp.AF_INET, seccomp.AF_INET6) if spec.network == "host" else None
     strict = spec.syscalls == "strict"
-    return seccomp.program(
-        platform.machine(),
-        seccomp.NAMESPACES,
-        sockets=families,
-        watches=watches,
-        strict=strict,
-    )
+    return seccomp.program(platform.machine(), seccomp.NAMESPACES, sockets=families, strict=strict)
 
 
 def file_system(spec: SandboxSpec) -> list[Step]:

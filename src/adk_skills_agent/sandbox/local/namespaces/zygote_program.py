@@ -244,9 +244,6 @@ def _give_up_rights(library: "_Library", uid: "int | None", inside: "int | None"
     # Of a module that is imported beforehand, too, which could keep the agent from doing that later (row 215).
     _write("self/oom_score_adj", "1000", settings)
     _write("sys/user/max_user_namespaces", "0", settings)
-    for name, most in _MOST_WATCHES:
-        if _exists_at(name, settings):
-            _write(name, most, settings)
     posix.close(settings)
     drop = library._functions["prctl"]
     for capability in range(_LAST_CAPABILITY + 1):
@@ -254,23 +251,6 @@ def _give_up_rights(library: "_Library", uid: "int | None", inside: "int | None"
             break  # the last one the kernel has
     library.call("capset", _CAPABILITY_HEADER, bytes(24), step="drop capabilities")
     library.prctl(_PR_SET_NO_NEW_PRIVS, 1)
-
-
-# What a run may have of what the kernel counts for each user; without a bound it uses up the agent's (row 76).
-_MOST_WATCHES = (
-    ("sys/user/max_inotify_instances", "32"),
-    ("sys/user/max_inotify_watches", "8192"),
-    ("sys/user/max_fanotify_groups", "0"),
-    ("sys/user/max_fanotify_marks", "0"),
-)
-
-
-def _exists_at(path: str, folder: int) -> bool:
-    try:
-        posix.stat(path, dir_fd=folder)
-    except OSError:
-        return False
-    return True
 
 
 def _write(path: str, text: str, folder: "int | None" = None) -> None:
