@@ -12,6 +12,7 @@ What is written while a request is prepared is not committed, so everything here
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 MOST_ACTIVE = 256
 """Activations of one agent in a session, the newest: a client may have put any number of names into the state."""
+_MOST_READ = 4 * MOST_ACTIVE
+"""Entries about activations that are read at all, the last ones: each costs more than to pass it over (row 360)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,7 @@ class ActiveSkills:
         the change is committed.
         """
         key = state_key(context.agent_name)
-        listed = _names_in(context.state.get(key))
+        listed = _names_in(_entries(context.state).get(key))
         turn = turn_of(context)
         stored = [
             found.name
@@ -215,6 +218,7 @@ class ActiveSkills:
 
 def _stored(state: Any, agent: str) -> list[ActiveSkill]:
     """Every activation in the state, those whose turn is over included, oldest first."""
+    state = _entries(state)  # google-adk's State copies what it is asked for
     own = _own_records(state, agent)
     listed = _names_in(state.get(state_key(agent)))
     added, removed = _foreign_edit(listed, _names_in(state.get(written_key(agent))), own)
@@ -223,10 +227,10 @@ def _stored(state: Any, agent: str) -> list[ActiveSkill]:
         for name, value in own.items()
         if value.get("active") and name not in added and name not in removed
     ]
-    theirs = _their_records(state, agent)
+    theirs = state.get(f"_adk_skill_meta_{agent}")
     for position, name in enumerate(listed or ()):
         if name in added or name not in own:
-            found.append(ActiveSkill(name, order=position - len(listed or ()), turn=theirs.get(name)))
+            found.append(ActiveSkill(name, order=position - len(listed or ()), turn=_their_turn(theirs, name)))
     return sorted(found, key=lambda one: (one.order, one.name))[-MOST_ACTIVE:]
 
 
@@ -241,16 +245,19 @@ def _foreign_edit(
 
 
 def _own_records(state: Any, agent: str) -> dict[str, Mapping[str, Any]]:
-    prefix = skill_key(agent, "")
-    found = {key[len(prefix) :]: value for key, value in _entries(state).items() if key.startswith(prefix)}
+    prefix, entries = skill_key(agent, ""), _entries(state)
+    found = {
+        key[len(prefix) :]: entries[key]
+        for key in deque((key for key in entries if key.startswith(prefix)), _MOST_READ)
+    }
     return {name: value for name, value in found.items() if isinstance(value, dict)}
 
 
 def _names_in(value: object) -> list[str] | None:
-    """The names in a list of the state, which an application may have filled with anything; None for anything else."""
+    """The last names in a list of the state, which may have anything in it; None for anything else."""
     if not isinstance(value, (list, tuple)):
         return None
-    return list(dict.fromkeys(name for name in value if isinstance(name, str)))
+    return list(dict.fromkeys(name for name in value[-_MOST_READ:] if isinstance(name, str)))
 
 
 def _entries(state: Any) -> Mapping[str, Any]:
@@ -261,18 +268,12 @@ def _entries(state: Any) -> Mapping[str, Any]:
     return whole if isinstance(whole, Mapping) else {}
 
 
-def _their_records(state: Any, agent: str) -> dict[str, str]:
-    """Semaphore of the EPHEMERAL skills that google-adk's own toolset loaded earlier in this session."""
-    records = state.get(f"_adk_skill_meta_{agent}")
-    if not isinstance(records, dict):
-        return {}
-    return {
-        name: str(record["activated_in"])
-        for name, record in records.items()
-        if isinstance(record, dict)
-        and record.get("lifecycle") == SkillLifecycleMode.EPHEMERAL.value
-        and record.get("activated_in")
-    }
+def _their_turn(records: object, name: str) -> str | None:
+    """The turn of an EPHEMERAL skill that google-adk's own toolset loaded earlier in this session; None for others."""
+    record = records.get(name) if isinstance(records, dict) else None
+    if not isinstance(record, dict) or record.get("lifecycle") != SkillLifecycleMode.EPHEMERAL.value:
+        return None
+    return str(record["activated_in"]) if record.get("activated_in") else None
 
 
 def _from_state(name: str, value: Mapping[str, Any]) -> ActiveSkill:

@@ -10,12 +10,14 @@ import pytest
 from google.adk.agents import LlmAgent
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
+from google.adk.sessions.state import State
 from google.adk.tools import skill_toolset as google_adk
 from google.adk.tools.agent_tool import AgentTool
 from google_skills import call, in_turn, skill
 from talking import user
 
-from adk_skills_agent.adk.activation.active_skills import ActiveSkills, own_keys, skill_key, written_key
+from adk_skills_agent.adk.activation import active_skills
+from adk_skills_agent.adk.activation.active_skills import MOST_ACTIVE, ActiveSkills, own_keys, skill_key, written_key
 from adk_skills_agent.adk.options import SkillLifecycleConfig
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 
@@ -157,3 +159,39 @@ async def test_any_number_of_names_in_the_state_costs_one_look_for_each(rehearse
         pass
     assert len(looks) < 50
     assert max(looks) <= 256
+
+
+@pytest.mark.parametrize("what", ["records", "list", "meta"])
+async def test_row_360_of_any_number_of_names_in_the_state_few_are_read_and_none_is_copied(
+    rehearse: Any, monkeypatch: Any, what: str
+) -> None:
+    """Seen: 400,000 names (18 MB) stopped the agent for 30 s at the first message, and 3 s at each further one."""
+    count = 3_000
+    record = {"active": True, "tool": "load_skill"}
+    made: dict[str, Any] = {
+        "records": {skill_key("assistant", f"none-{number}"): record for number in range(count)},
+        "list": {KEY: [f"none-{number}" for number in range(count)]},
+        "meta": {"_adk_skill_meta_assistant": {f"none-{number}": record for number in range(count)}},
+    }[what]
+    made_of: list[str] = []
+    from_state = active_skills._from_state
+    monkeypatch.setattr(active_skills, "_from_state", lambda *a: made_of.append(a[0]) or from_state(*a))
+    copied: list[str] = []
+    get = State.get
+    monkeypatch.setattr(State, "get", lambda self, key, default=None: copied.append(key) or get(self, key, default))
+    service = InMemorySessionService()
+    session = await service.create_session(app_name="tests", user_id="u", state=made)
+    agent = LlmAgent(
+        name="assistant", model=rehearse(in_turn(LOAD)).model(), tools=[OURS([skill("one"), skill("two")])]
+    )
+    runner = Runner(app_name="tests", agent=agent, session_service=service)
+    async for _ in runner.run_async(user_id="u", session_id=session.id, new_message=user("go")):
+        pass
+    assert len(set(made_of)) <= 4 * MOST_ACTIVE + 1
+    assert not {KEY, "_adk_skill_meta_assistant"}.intersection(copied)
+    after = await service.get_session(app_name="tests", user_id="u", session_id=session.id)
+    assert after is not None
+    changed = [key for key, value in after.state.items() if key.startswith("_adk_skills:") and made.get(key) != value]
+    assert skill_key("assistant", "one") in changed  # what is loaded counts all the same
+    assert len(changed) <= 4 * MOST_ACTIVE + 1
+    assert "one" in after.state[KEY]
