@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.errors import ConfigError, InvalidArguments, SandboxError
 from adk_skills_agent.sandbox import secrets as secrets_module
 from adk_skills_agent.sandbox.contract import (
     ExecutionRequest,
@@ -436,6 +436,19 @@ def test_row_354_what_is_held_back_is_not_looked_at_without_end(monkeypatch: pyt
     assert answers[0] is None
     assert "HTML character references" in str(answers[-1])
     assert sum(read) < 16 << 20
+
+
+def test_row_359_of_an_error_that_quotes_megabytes_the_beginning_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: a skill's name of 2 MB of ``&lt``, as a model may write it, stopped the event loop for 6 s."""
+    read: list[int] = []
+    split = secrets_module._dereferenced
+    monkeypatch.setattr(secrets_module, "_dereferenced", lambda data: read.append(data.count(b"&")) or split(data))
+    error = InvalidArguments("There is no 'hunter2-correct-horse', " + "&lt" * (1 << 20))
+    redact_error(error, SecretForms([("KEY", Secret("hunter2-correct-horse"))]))
+    assert error.message.startswith("There is no '[secret KEY]', &lt&lt")
+    assert error.message.endswith("...")
+    assert len(error.message) < 1 << 17
+    assert sum(read) < 1 << 18
 
 
 def test_row_336_a_secret_with_an_ampersand_is_known_behind_too_many_references() -> None:

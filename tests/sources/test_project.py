@@ -508,6 +508,18 @@ def test_the_lock_of_an_installed_skill_is_found_and_no_other(project: Project):
     assert locked_skill_at(project.root) is None
 
 
+@pytest.mark.parametrize("link", [".claude/skills", "elsewhere/pdf"])
+def test_row_358_the_lock_of_an_installed_skill_is_found_by_a_link_to_it_and_to_its_folder(project: Project, link: str):
+    """Seen: a skill that ``integrity="require"`` refuses was used by way of ``.claude/skills -> ../.agents/skills``."""
+    project.add([fetched(make_tree())])
+    place = project.root / link
+    place.parent.mkdir()
+    place.symlink_to(project.skills_folder / "pdf" if place.name == "pdf" else project.skills_folder)
+    found = locked_skill_at(place if place.name == "pdf" else place / "pdf")
+    assert found is not None
+    assert found == locked_skill_at(project.skills_folder / "pdf")
+
+
 def test_a_lock_is_the_same_text_for_the_same_skills(project: Project, tmp_path: Path):
     project.add([fetched(make_tree("b"), "b"), fetched(make_tree("a"), "a")])
     again = read_skill_lock(project.lock_path)

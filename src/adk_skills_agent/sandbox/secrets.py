@@ -453,6 +453,7 @@ _GROUPS = 1 + _REFERENCE.groups
 _BEGUN = re.compile(rb"&(?:amp;)*+(?:#(?:[xX][0-9a-fA-F]*+|[0-9]*+)|[A-Za-z]{0,16}+)")
 _WINDOW_BYTES = 1 << 16
 _PIECE_OF_WHOLE = 1 << 16  # of data with too many references: up to the piece with the last one they are looked at
+_MOST_IN_SENTENCE = 1 << 16
 _LARGE_RESULT = 1 << 18  # bytes that take a few milliseconds
 _MOST_IN_OUTPUT = 1 << 17  # references that are looked at in one stream
 _MOST_IN_FILES = 1 << 20  # and in the files of one run
@@ -735,13 +736,18 @@ class FileSearch:
 
 
 def redact_error(error: SkillsError, secrets: SecretForms | None) -> None:
-    """Take secrets out of an error's sentence and notes, in place."""
+    """Take secrets out of an error's sentence and notes, in place. Of a very long one the beginning is left."""
     if secrets is None:
         return
-    error.message = secrets.text(error.message)
+    error.message = _sentence(error.message, secrets)
     error.args = (error.message, *error.args[1:])
     if getattr(error, "__notes__", None):
-        error.__notes__ = [secrets.text(note) for note in error.__notes__]
+        error.__notes__ = [_sentence(note, secrets) for note in error.__notes__]
+
+
+def _sentence(text: str, secrets: SecretForms) -> str:
+    clean, is_cut = secrets.beginning(text, _MOST_IN_SENTENCE)
+    return f"{clean}..." if is_cut else clean
 
 
 def log_exception(logger: logging.Logger, secrets: SecretForms | None, message: str, *args: object) -> None:
