@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.secrets import (
         MIN_SECRET_CHARS,
         EnvValue,
+        FileSearch,
         Secret,
         SecretForms,
         forms_of,
@@ -151,8 +152,8 @@ _NAMES = {
     "remote.remote": "MAY_GO_ON RemoteAnswer RemoteSandbox within_memory",
     "remote.result": "foreign_result",
     "secrets": (
-        "EnvValue MIN_SECRET_CHARS Secret SecretForms forms_of log_exception redact_error redacted redacted_aside "
-        "secrets_of"
+        "EnvValue FileSearch MIN_SECRET_CHARS Secret SecretForms forms_of log_exception redact_error redacted "
+        "redacted_aside secrets_of"
     ),
     "sessions.session": "SessionHost SessionRequest",
     "sessions.sessions": "SessionHealth SessionLimits Sessions",

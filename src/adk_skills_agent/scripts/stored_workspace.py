@@ -373,15 +373,19 @@ class StoredWorkspace:
         files: dict[str, StoredFile] = {}
         withheld: dict[str, str] = {}
         sent: dict[str, int] = {}
+        search = None
+        if about.secrets is not None:
+            from adk_skills_agent.sandbox import FileSearch  # with it comes asyncio, which a plan does without
+
+            search = FileSearch(about.secrets)  # for all of them: it has an end (row 361)
 
         def one(path: str) -> None:
             stamp = here.files[path]
             data = folders.read(path)
-            if about.secrets is not None:
-                found = about.secrets.found_in(data) or about.secrets.found_in(path.encode("utf-8", "surrogateescape"))
-                if found is not None:
-                    withheld[path] = found
-                    return
+            reason = None if search is None else search.withheld(path.encode("utf-8", "surrogateescape"), data)
+            if reason is not None:
+                withheld[path] = reason
+                return
             digest = content_name(data, name_of)
             blob = blobs.get(digest)
             if blob is None:
@@ -414,14 +418,14 @@ class StoredWorkspace:
         return Content(ordered, folders_sent), len(sent), sum(sent.values()), withheld
 
     def _tell_withheld(self, withheld: Mapping[str, str], about: SessionStore) -> list[str]:
-        new = {path: name for path, name in withheld.items() if self._withheld.get(path) != name}
+        new = {path: reason for path, reason in withheld.items() if self._withheld.get(path) != reason}
         self._withheld = dict(withheld)
         shown_as = {path: path.partition("/")[2] for path in new}
         if about.secrets is not None:  # the name itself may be it
             shown_as = {path: about.secrets.text(shown) for path, shown in shown_as.items()}
-        for path, name in new.items():
+        for path, reason in new.items():
             problem = (
-                f"{shown_as[path]!r} holds the secret {name}; it is not saved and stays on this server alone. "
+                f"{shown_as[path]!r} is not saved and stays on this server alone: {reason}. "
                 "Have the script write it elsewhere, or without the secret."
             )
             about.tell(StoreReport("withheld", problem=problem))
@@ -429,7 +433,7 @@ class StoredWorkspace:
         if not new:
             return []
         shown = ", ".join(f"'{shown_as[path]}'" for path in list(new)[:_TOLD_FILES])
-        return [f"{shown} holds a secret of the application, so it is not saved and may be missing in a later call."]
+        return [f"{shown} may hold a secret of the application, so it is not saved and may be missing in a later call."]
 
     def _has_won(self, numbers: list[int], claim: Entry, entry: Entry) -> bool:
         """Whether an entry that was created is the log's: a log may have been removed, or gone on without it."""
