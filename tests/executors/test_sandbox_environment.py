@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from adk_skills_agent import SandboxPolicy
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.executors import SandboxEnvironment
 from adk_skills_agent.executors import environment as workspace_files
+from adk_skills_agent.executors.code_values import on_behalf_of
 
 
 @pytest.fixture
@@ -159,6 +161,25 @@ async def test_commands_of_one_environment_take_turns(environment: SandboxEnviro
     add = "n=$(cat count 2>/dev/null || echo 0); sleep 0.05; echo $((n + 1)) > count"
     await asyncio.gather(*(environment.execute(add) for _ in range(8)))
     assert await environment.read_file("count") == b"8\n"
+
+
+async def test_row_362_the_commands_of_one_user_do_not_keep_another_one_waiting(
+    environment: SandboxEnvironment,
+) -> None:
+    """Seen: 24 commands of 4 s of one user kept another one's ``echo`` waiting for 96 s."""
+    ended: list[str] = []
+
+    async def run(user: str, command: str) -> None:
+        session = SimpleNamespace(id=f"session of {user}")
+        with on_behalf_of(SimpleNamespace(app_name="app", user_id=user, session=session)):
+            await environment.execute(command)
+        ended.append(user)
+
+    greedy = [asyncio.ensure_future(run("greedy", "sleep 0.05")) for _ in range(8)]
+    await asyncio.sleep(0)
+    await run("other", "true")
+    assert len(ended) <= 3, ended
+    await asyncio.gather(*greedy)
 
 
 async def test_env_is_given_and_output_can_be_followed() -> None:

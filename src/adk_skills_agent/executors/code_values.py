@@ -19,6 +19,7 @@ from google.adk.code_executors import code_execution_utils as google
 
 from adk_skills_agent.sandbox import WORK_DIR, ExecutionResult, InputFile, SandboxPolicy, Status
 from adk_skills_agent.scripts.outcome import cut
+from adk_skills_agent.scripts.plan import share_of
 
 
 @dataclass(frozen=True)
@@ -329,3 +330,17 @@ def on_behalf_of(invocation_context: object) -> Iterator[None]:
 def current_invocation() -> Any:
     """google-adk's ``InvocationContext`` of the turn; None outside of one."""
     return _invocation.get()
+
+
+def names_of(invocation_context: Any) -> tuple[str, str, str | None]:
+    """The ids of app, user and session, as far as there are any."""
+    names = (getattr(invocation_context, "app_name", None), getattr(invocation_context, "user_id", None))
+    app, user = (name if isinstance(name, str) else "" for name in names)
+    session = getattr(getattr(invocation_context, "session", None), "id", None)
+    return app, user, session if isinstance(session, str) else None
+
+
+def share_of_invocation(invocation_context: Any) -> tuple[str, ...]:
+    """Whose run it is, for a fair share of the turns; nobody's outside of an invocation."""
+    app, user, session = names_of(invocation_context)
+    return () if session is None else share_of(app, user, session)

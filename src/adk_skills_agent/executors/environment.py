@@ -20,10 +20,17 @@ from google.adk.environment import BaseEnvironment
 from google.adk.environment import ExecutionResult as CommandResult
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.executors.code_values import exit_code, failure_lines, streams_of
+from adk_skills_agent.executors.code_values import (
+    current_invocation,
+    exit_code,
+    failure_lines,
+    share_of_invocation,
+    streams_of,
+)
 from adk_skills_agent.format.reading import find_skill_md
 from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
 from adk_skills_agent.sandbox import (
+    MAX_WAITING,
     SKILL_DIR,
     WORK_DIR,
     EnvValue,
@@ -101,7 +108,7 @@ class SandboxEnvironment(BaseEnvironment):
         self._on_output = on_output
         self._owns_sandbox = not isinstance(sandbox, Sandbox)
         self._sandbox = sandbox_of(sandbox)
-        self._turn = Semaphore(1)
+        self._turn = Semaphore(1, fair=True, most_waiting=MAX_WAITING)  # users and sessions in turn (row 362)
         self._root: Path | None = None
         self._cleanup: weakref.finalize[..., object] | None = None
         self._is_initialized = False
@@ -157,7 +164,8 @@ class SandboxEnvironment(BaseEnvironment):
             ValueError: The command cannot be given to a process (a NUL byte, more than 128 KiB).
         """
         policy = self._policy if timeout is None else check_policy(replace(self._policy, wall_seconds=timeout))
-        async with self._turn:
+        share = share_of_invocation(current_invocation())
+        async with self._turn.turn(share):
             await self._make_ready()
             request = ExecutionRequest(
                 argv=_argv(command),
@@ -167,6 +175,7 @@ class SandboxEnvironment(BaseEnvironment):
                 mounts=self._mounts(),
                 on_output=self._on_output,
                 label="command",
+                share=share,
             )
             result = await self._sandbox.run(request)
         self.last_result = result

@@ -28,8 +28,10 @@ from adk_skills_agent.executors.code_values import (
     code_result,
     current_invocation,
     input_files,
+    names_of,
     on_behalf_of,
     recognise,
+    share_of_invocation,
     working_folder,
 )
 from adk_skills_agent.executors.threads import BackgroundCall, BoundToTask, bound_to_task
@@ -56,7 +58,7 @@ from adk_skills_agent.sandbox import (
     temporary_prefix,
 )
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS
-from adk_skills_agent.scripts.plan import share_of, user_key
+from adk_skills_agent.scripts.plan import user_key
 
 if TYPE_CHECKING:
     from google.adk.agents.invocation_context import InvocationContext
@@ -200,7 +202,9 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
             with on_behalf_of(invocation_context):
                 return self._execute(code_execution_input)
         key = session_key(invocation_context, code_execution_input.execution_id)
-        return self._execute_in_session(state, key, code_execution_input, wrapper, _share_of(invocation_context))
+        return self._execute_in_session(
+            state, key, code_execution_input, wrapper, share_of_invocation(invocation_context)
+        )
 
     def reset_state(self, invocation_context: InvocationContext | None = None, execution_id: str | None = None) -> None:
         """Forget a Python state: what runs in it is ended, the next execution begins anew and says so (S0-114).
@@ -281,7 +285,7 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
                 on_output=self.on_output,
                 spill_dir=None if wrapper is not None else spill,
                 label="code",
-                share=_share_of(current_invocation()),
+                share=share_of_invocation(current_invocation()),
             )
             try:
                 result = BackgroundCall(lambda: box.run(request)).result()
@@ -340,26 +344,12 @@ def _this_machine() -> Sandbox:
 _DEFAULT_ID = "default"
 
 
-def _names_of(invocation_context: Any) -> tuple[str, str, str | None]:
-    """The ids of app, user and session, as far as there are any."""
-    names = (getattr(invocation_context, "app_name", None), getattr(invocation_context, "user_id", None))
-    app, user = (name if isinstance(name, str) else "" for name in names)
-    session = getattr(getattr(invocation_context, "session", None), "id", None)
-    return app, user, session if isinstance(session, str) else None
-
-
-def _share_of(invocation_context: Any) -> tuple[str, ...]:
-    """Whose run it is, for a fair share of the turns; nobody's outside of an invocation."""
-    app, user, session = _names_of(invocation_context)
-    return () if session is None else share_of(app, user, session)
-
-
 def session_key(invocation_context: Any, execution_id: str | None) -> str:
     """Whose Python state a call gets: of this app, user and session, and in it of this execution id (S0-110).
 
     google-adk's own id for code of an agent is its session's; without any, all code of a session shares one state.
     """
-    app, user, own = _names_of(invocation_context)
+    app, user, own = names_of(invocation_context)
     state = execution_id if execution_id is not None else own if own is not None else _DEFAULT_ID
     return f"{user_key(app, user)}:{state}"
 

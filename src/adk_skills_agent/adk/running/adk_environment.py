@@ -22,6 +22,7 @@ from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun
 from adk_skills_agent.adk.running.script_program import placed
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import InvalidArguments, SandboxError, SkillChanged
+from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.sandbox import (
     SKILL_DIR,
     SKILL_VARIABLES,
@@ -103,8 +104,9 @@ class EnvironmentRunner:
             if runtime.shell is not None:
                 words[0] = f"{root}/{call.path}"
                 command = _in_the_workspace(str(environment.working_dir), str(root), _first_there(commands, words))
-            asked = environment.execute(command, timeout=seconds)
-            result = await within_memory(type(environment).__name__, asked)
+            with on_behalf_of(tool_context.get_invocation_context()):
+                asked = environment.execute(command, timeout=seconds)
+                result = await within_memory(type(environment).__name__, asked)
             if not isinstance(getattr(result, "stdout", None), str):
                 raise TypeError(f"the environment answered with a {type(result).__name__} instead of a result")
         except SkillChanged:

@@ -307,7 +307,8 @@ class EnvironmentShell:
             command = call.command
             if self.runtime.permissions.commands:  # they read bash, and '/bin/sh' may be another shell (row 328)
                 command = f"exec bash -c {shlex.quote(command)}"
-            found = await self.environment.execute(command, timeout=call.seconds)
+            with on_behalf_of(context.get_invocation_context()):
+                found = await self.environment.execute(command, timeout=call.seconds)
             stdout, stderr = found.stdout.encode("utf-8", "replace"), found.stderr.encode("utf-8", "replace")
             code, timed_out = getattr(found, "exit_code", 0), bool(getattr(found, "timed_out", False))
         except SkillsError:
