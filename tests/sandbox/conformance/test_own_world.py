@@ -168,14 +168,10 @@ print("end")
 async def test_row_344_nobody_reads_what_all_of_the_machine_waits_for_meanwhile(box):
     """Seen: 25 readers of /proc/locks held every file lock of the machine for 20 s, and longer than the run."""
     code = f"""
-import os
-for name in {HIDDEN_OF_KERNEL}:
-    path = "/proc/" + name
-    try:
-        if os.path.isdir(path) and os.listdir(path) or not os.path.isdir(path) and open(path, "rb").read(1):
-            print("readable", path)
-    except OSError:
-        pass
+try:
+    print("readable", open("/proc/{HIDDEN_OF_KERNEL}", "rb").read(1))
+except OSError:
+    pass
 for name in ("cpuinfo", "meminfo", "stat", "uptime", "version", "filesystems", "mounts", "sys/vm/swappiness"):
     assert open("/proc/" + name).read(), name
 print("end")

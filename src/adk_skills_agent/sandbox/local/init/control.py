@@ -236,6 +236,9 @@ def not_started(command: str, step: str, number: int) -> Exception:
 USUAL_FLAGS = ("-s", "-B", "-X", "utf8")
 """The switches scripts of skills are run with."""
 
+SETTINGS_OF_KERNEL = ("sys", "sysrq-trigger", "irq", "bus")
+"""Names in /proc through which a process with root's user id could change the machine."""
+
 MOVED = "/opt"
 """Where an interpreter is shown that is in a folder called as the workspace on the host."""
 

@@ -31,6 +31,7 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import HOME_DIR, TMP_DIR
 from adk_skills_agent.sandbox.local.init.control import (
     BASE,
+    SETTINGS_OF_KERNEL,
     InitControl,
     init_line,
     init_program,
@@ -243,15 +244,12 @@ def _argument(step: Step, passed: _Passed) -> list[str]:
         case "seal", str(path):
             return ["--remount-ro", path]
         case "proc", str(path):
-            # A process with root's user id may write settings without any capability, and bubblewrap leaves them.
-            arguments = ["--proc", path, "--ro-bind", "/proc/sys", f"{path}/sys"]
-            for name in HIDDEN_OF_KERNEL:
-                where = f"{path}/{name}"
-                if os.path.isdir(f"/proc/{name}"):  # noqa: PTH112
-                    arguments += ["--perms", "0755", "--tmpfs", where, "--remount-ro", where]
-                elif os.path.exists(f"/proc/{name}"):  # noqa: PTH110
-                    arguments += ["--ro-bind", "/dev/null", where]
-            return arguments
+            settings = (f"/proc/{name}" for name in SETTINGS_OF_KERNEL)
+            # A process with root's user id may write them without any capability, and bubblewrap leaves them.
+            covered = [("--ro-bind", one, path + one.removeprefix("/proc")) for one in settings if os.path.exists(one)]  # noqa: PTH110
+            if os.path.exists(f"/proc/{HIDDEN_OF_KERNEL}"):  # noqa: PTH110
+                covered.append(("--ro-bind", "/dev/null", f"{path}/{HIDDEN_OF_KERNEL}"))
+            return ["--proc", path, *(part for bound in covered for part in bound)]
         case kind, str(path):  # a folder or devices
             return [f"--{kind}", path]
         case _:

@@ -16,15 +16,13 @@ _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442  # the same on every arc
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE, _CLONE_TREE, _CLOSE_ON_EXEC = -100, 0x1000, 0x8000, 1, 0o2000000
 _MOVE_EMPTY_PATH = 0x4
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_EXEC = 0x1, 0x2, 0x4, 0x8
-_MS_READ_ONLY, _MS_NO_SUID, _MS_NO_DEVICES, _MS_NO_EXEC, _MS_RECURSIVE, _MS_PRIVATE = 1, 2, 4, 8, 1 << 14, 1 << 18
+_MS_NO_SUID, _MS_NO_DEVICES, _MS_NO_EXEC, _MS_RECURSIVE, _MS_PRIVATE = 2, 4, 8, 1 << 14, 1 << 18
 _DETACH = 2
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"))
 _MORE_LINKS = (("stderr", "/proc/self/fd/2"), ("core", "/proc/kcore"), ("ptmx", "pts/ptmx"))
-_HIDDEN_OF_KERNEL = (
-    *("locks", "fs", "bus", "irq", "scsi", "asound", "sysrq-trigger"),
-    *("consoles", "buddyinfo", "zoneinfo", "keys", "key-users", "kallsyms"),
-)
+_SETTINGS_OF_KERNEL = ("sys", "sysrq-trigger", "irq", "bus")
+_HIDDEN_OF_KERNEL = "locks"
 _ESTALE = 116
 _PLACE = "/tmp"  # noqa: S108  # where the new root is put together; hidden in this mount namespace only
 _FOLDER_MODE, _FILE_MODE = 0o755, 0o444
@@ -73,15 +71,10 @@ def _new_root(
         elif kind == "proc":
             _folders(path)
             library.call("mount", b"proc", path, b"proc", flags | _MS_NO_EXEC, None, step="show processes")
-            _place(library, _tree(library, path + b"/sys"), path + b"/sys")
-            for name in _HIDDEN_OF_KERNEL:
+            for name in (*_SETTINGS_OF_KERNEL, _HIDDEN_OF_KERNEL):
                 where = b"%s/%s" % (path, name.encode())
-                if not _exists(where):
-                    continue
-                if posix.stat(where).st_mode & 0o170000 == 0o040000:
-                    library.call("mount", b"tmpfs", where, b"tmpfs", flags | _MS_READ_ONLY, b"mode=0755", step="hide")
-                else:
-                    _move(library, _tree(library, b"/old/dev/null"), where)
+                if _exists(where):
+                    _place(library, _tree(library, b"/old/dev/null" if name == _HIDDEN_OF_KERNEL else where), where)
         elif kind == "dev":
             _devices(library, path, devices)
         elif kind == "seal" and path != b"/":
