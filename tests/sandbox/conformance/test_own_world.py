@@ -169,7 +169,7 @@ async def test_row_344_nobody_reads_what_all_of_the_machine_waits_for_meanwhile(
     """Seen: 25 readers of /proc/locks held every file lock of the machine for 20 s, and longer than the run."""
     code = f"""
 try:
-    print("readable", open("/proc/{HIDDEN_OF_KERNEL}", "rb").read(1))
+    assert open("/proc/{HIDDEN_OF_KERNEL}", "rb").read(1) == b""
 except OSError:
     pass
 for name in ("cpuinfo", "meminfo", "stat", "uptime", "version", "filesystems", "mounts", "sys/vm/swappiness"):
