@@ -299,6 +299,21 @@ async def test_row_339_a_skill_of_a_registry_has_the_rules_of_its_name_under_eve
     assert (await source.get("risky-v2", "invocation") is None) is bool(rules)
 
 
+async def test_a_rule_may_name_a_link_to_a_script(make_skill: Callable[..., Path], rehearse: Any, ask: Any) -> None:
+    """Seen: the script ran by the name that a rule denies, because it has another one."""
+    folder = make_skill("ops", files={"src/tools/wipe.sh": "echo wiped\n", "scripts/ok.sh": "echo ok\n"})
+    (folder / "lib").symlink_to("src")
+    (folder / "scripts" / "x.sh").symlink_to("../src/tools/wipe.sh")
+    denied = {"ops/lib/tools/wipe.sh": "deny", "ops/x.sh": "deny"}
+    toolset = SkillToolset.from_dirs([folder.parent], permissions={"scripts": denied})
+    asked = ("lib/tools/wipe.sh", "x.sh", "ok.sh", "scripts/ok.sh")
+    runs = [("run_skill_script", {"skill_name": "ops", "file_path": path}) for path in asked]
+    answered = await ask(agent_with(rehearse(calls(*runs, "Done.")), toolset), "go")
+    told = [result.get("error_code") or result["stdout"] for _, result in answered.results]
+    assert told == ["PERMISSION_DENIED"] * 2 + ["ok\n"] * 2
+    await toolset.close()
+
+
 @pytest.mark.parametrize("key", ["weather-report", "weather/report", "weather/scripts/report"])
 async def test_row_356_a_registrys_id_with_a_slash_is_no_script_of_another_skill_and_no_other_skill(
     make_skill: Callable[..., Path], rehearse: Any, ask: Any, key: str

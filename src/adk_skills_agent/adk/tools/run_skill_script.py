@@ -248,6 +248,10 @@ class RunSkillScriptTool(ToolsetTool):
         path = _find(call.skill, call.asked)
         version = _version_of(call.skill) if wants_version else ""
         decision = self.runtime.permissions.decide(call.skill, "run", path)
+        if not path.endswith(os.path.normpath(call.asked)):  # by a link, which a rule may name
+            by_link = self.runtime.permissions.decide(call.skill, "run", call.asked)
+            if by_link.rule is not None and by_link.rule.kind == "scripts":
+                decision = both(decision, by_link)
         if backend.own is None or call.claim is None or decision.verdict is not Verdict.ALLOW:
             return _Found(path, decision, version)
         return _Found(path, decision, version, backend.own.prepare(self.runtime, replace(call, path=path), call.claim))
