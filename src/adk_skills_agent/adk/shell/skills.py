@@ -16,6 +16,7 @@ from adk_skills_agent.adk.permissions import Decision, Permissions, Verdict, fol
 from adk_skills_agent.catalog.untrusted_files import shown
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.sandbox import ReadOnlyMount
+from adk_skills_agent.scripts import name_in_rules
 
 if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext
@@ -138,7 +139,7 @@ def _of_any(permissions: Permissions, skill: KnownSkill, decision: Decision) -> 
         rule
         for rule in permissions.rules
         if rule.kind == "scripts"
-        and not (rule.names_its_skill and folded(rule.pattern.partition("/")[0]) != folded(skill.name))
+        and not (rule.names_its_skill and folded(rule.pattern.partition("/")[0]) != folded(name_in_rules(skill.name)))
     ]
     rule = max(about, key=lambda rule: rule.verdict.strictness, default=None)
     if rule is None or rule.verdict is Verdict.ALLOW:
