@@ -426,11 +426,11 @@ def hide_interpreter(text: str) -> str:
     """
     pieces: list[str] = []
     begin = 0
-    while begin < len(text) or not pieces:  # nothing else of Python goes on while a pattern is looked for
+    while begin < len(text):  # nothing else of Python goes on while a pattern is looked for
         line_end = text.find("\n", begin + _PIECE_CHARS, begin + 2 * _PIECE_CHARS) + 1
         piece = text[begin : line_end or begin + 2 * _PIECE_CHARS]
         pieces.append(_PACKAGES.sub("<packages>/", _LIBRARY.sub("<python>/", piece)))
-        begin += len(piece) or 1
+        begin += len(piece)
     return "".join(pieces)
 
 

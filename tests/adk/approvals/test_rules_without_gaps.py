@@ -303,14 +303,15 @@ async def test_a_rule_may_name_a_link_to_a_script(make_skill: Callable[..., Path
     """Seen: the script ran by the name that a rule denies, because it has another one."""
     folder = make_skill("ops", files={"src/tools/wipe.sh": "echo wiped\n", "scripts/ok.sh": "echo ok\n"})
     (folder / "lib").symlink_to("src")
-    (folder / "scripts" / "x.sh").symlink_to("../src/tools/wipe.sh")
-    denied = {"ops/lib/tools/wipe.sh": "deny", "ops/x.sh": "deny"}
+    for name in ("x.sh", "wipe.sh"):
+        (folder / "scripts" / name).symlink_to("../src/tools/wipe.sh")
+    denied = {"ops/lib/tools/wipe.sh": "deny", "ops/x.sh": "deny", "ops/scripts/wipe.sh": "deny"}
     toolset = SkillToolset.from_dirs([folder.parent], permissions={"scripts": denied})
-    asked = ("lib/tools/wipe.sh", "x.sh", "ok.sh", "scripts/ok.sh")
+    asked = ("lib/tools/wipe.sh", "x.sh", "wipe.sh", "ok.sh", "./scripts/ok.sh")
     runs = [("run_skill_script", {"skill_name": "ops", "file_path": path}) for path in asked]
     answered = await ask(agent_with(rehearse(calls(*runs, "Done.")), toolset), "go")
     told = [result.get("error_code") or result["stdout"] for _, result in answered.results]
-    assert told == ["PERMISSION_DENIED"] * 2 + ["ok\n"] * 2
+    assert told == ["PERMISSION_DENIED"] * 3 + ["ok\n"] * 2
     await toolset.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import re
@@ -22,14 +23,7 @@ from adk_skills_agent.adk.guard import call_key, turn_of
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
 from adk_skills_agent.adk.permissions import Decision, Verdict, both, weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
-from adk_skills_agent.adk.running.call import (
-    HELD_INPUTS,
-    MAX_INPUT_BYTES,
-    Prepared,
-    ScriptCall,
-    ScriptRun,
-    load_inputs,
-)
+from adk_skills_agent.adk.running.call import HELD_INPUTS, MAX_INPUT_BYTES, Prepared, ScriptCall, ScriptRun, load_inputs
 from adk_skills_agent.adk.running.packages import approve_packages
 from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, before_run, script_backend_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema
@@ -248,10 +242,11 @@ class RunSkillScriptTool(ToolsetTool):
         path = _find(call.skill, call.asked)
         version = _version_of(call.skill) if wants_version else ""
         decision = self.runtime.permissions.decide(call.skill, "run", path)
-        if not path.endswith(os.path.normpath(call.asked)):  # by a link, which a rule may name
-            by_link = self.runtime.permissions.decide(call.skill, "run", call.asked)
-            if by_link.rule is not None and by_link.rule.kind == "scripts":
-                decision = both(decision, by_link)
+        asked = os.path.normpath(call.asked)
+        if path not in (names := (asked, f"scripts/{asked}")):  # it was found by a link, which a rule may name
+            by_link = (self.runtime.permissions.decide(call.skill, "run", name) for name in names)
+            strict = (one for one in by_link if one.rule is not None and one.rule.kind == "scripts")
+            decision = functools.reduce(both, strict, decision)
         if backend.own is None or call.claim is None or decision.verdict is not Verdict.ALLOW:
             return _Found(path, decision, version)
         return _Found(path, decision, version, backend.own.prepare(self.runtime, replace(call, path=path), call.claim))

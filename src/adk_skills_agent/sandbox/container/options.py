@@ -37,16 +37,11 @@ _MASKED_BY_DOCKER = (
     *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
     "/sys/devices/virtual/powercap",
 )
-_OF_CONTAINER = {
-    "image",
-    "entrypoint",
-    "command",
-    "stdin_open",
-    "tty",
-    "working_dir",
-    "use_config_proxy",
-    "hostname",
-} | {"environment", "labels", "user"}
+"""The paths that Docker hides by itself; whoever names some has to name these, too."""
+_OF_CONTAINER = frozenset(
+    "image entrypoint command environment working_dir user labels hostname stdin_open tty use_config_proxy".split()
+)
+"""Settings that the SDK takes for the container; the others are for its host."""
 _NICENESS = 19  # of scripts; beside others of the machine counts what the engine gives to the container
 _LEAST_FILES = 4096  # more than a script, see limit_files()
 _PAGE_BYTES = 4096
@@ -269,7 +264,7 @@ class Plan:
             "with the host's network nothing bounds the connections"
             if self.policy.network.mode == "host"
             else f"a run ends with more than {_MOST_SOCKETS:,} sockets, or with a quarter of memory_bytes in those of "
-            "TCP and UDP (before it was ended, a script had 4.1 times memory_bytes in them)"
+            "TCP and UDP (before it was ended, a script took 4.1 times memory_bytes from the machine)"
         )
         told = [
             "memory: the kernel charges connections that nobody accepts, datagrams and locks of files to nobody, with "

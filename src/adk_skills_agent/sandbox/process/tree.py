@@ -776,7 +776,7 @@ def reserved_memory(pids: Iterable[int]) -> int:
 
 def used_together(members: list[ProcessInfo]) -> int:
     """Bytes these processes use together. A process of very many mappings takes the kernel long to add up (row 84):
-    after twice :data:`_ADDING_SECONDS` of processor time, which is 2 GiB, the rest counts with all its own pages.
+    after twice :data:`_ADDING_SECONDS` of processor time, enough for 2 GiB, the rest counts with all its own pages.
     """
     until = time.thread_time() + 2 * _ADDING_SECONDS
     used = 0

@@ -86,7 +86,7 @@ _SCARCE = (
 _MOST_WAITED_SECONDS = 0.5  # how long a run may keep a thread of the agent waiting, all its waits together
 _FORGIVEN = 0.05  # the share of the time that does not count: on a busy machine each lock is waited for now and then
 _FOLDER_SHARE = 0.25  # of a wait for a folder counts: a slow disk makes wait, too
-_TOUCH_SHARES = 0.25, 0.1  # and of one for the memory of a process, which is not the agent's: large, and usual ones
+_TOUCH_SHARE, _SMALL_SHARE = 0.25, 0.1  # and of one for the memory of a process, or of one with small page tables
 _LARGE_TABLES = 4 << 20  # bytes of page tables, of 2 GiB: less is no work that keeps a lock for long
 _STALLED = Status.ERROR, "Stopped: it kept the agent waiting for a lock of the kernel that it held."
 _UNWATCHED = (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
@@ -533,7 +533,8 @@ class Watchdog:
 
 
 def _touch_share(pid: int) -> float:
-    return _TOUCH_SHARES[page_tables([pid]) < _LARGE_TABLES]
+    """How much of a wait for the memory of a process counts: many small programs on a busy machine make wait, too."""
+    return _SMALL_SHARE if page_tables([pid]) < _LARGE_TABLES else _TOUCH_SHARE
 
 
 def _alone(run: Limits, runs: list[Limits]) -> bool:
