@@ -245,8 +245,8 @@ class RunSkillScriptTool(ToolsetTool):
         asked = os.path.normpath(call.asked)
         if path not in (names := (asked, f"scripts/{asked}")):  # it was found by a link, which a rule may name
             by_link = (self.runtime.permissions.decide(call.skill, "run", name) for name in names)
-            strict = (one for one in by_link if one.rule is not None and one.rule.kind == "scripts")
-            decision = functools.reduce(both, strict, decision)
+            ruled = (one for one in by_link if one.rule is not None and one.rule.kind == "scripts")
+            decision = functools.reduce(both, ruled, decision)
         if backend.own is None or call.claim is None or decision.verdict is not Verdict.ALLOW:
             return _Found(path, decision, version)
         return _Found(path, decision, version, backend.own.prepare(self.runtime, replace(call, path=path), call.claim))

@@ -38,9 +38,10 @@ _MASKED_BY_DOCKER = (
     "/sys/devices/virtual/powercap",
 )
 """The paths that Docker hides by itself; whoever names some has to name these, too."""
-_OF_CONTAINER = frozenset(
-    "image entrypoint command environment working_dir user labels hostname stdin_open tty use_config_proxy".split()
-)
+_OF_CONTAINER = {
+    *("image", "entrypoint", "command", "environment", "working_dir", "user", "labels", "hostname"),
+    *("stdin_open", "tty", "use_config_proxy"),
+}
 """Settings that the SDK takes for the container; the others are for its host."""
 _NICENESS = 19  # of scripts; beside others of the machine counts what the engine gives to the container
 _LEAST_FILES = 4096  # more than a script, see limit_files()
