@@ -3,7 +3,7 @@
 That is a run whose loop is blocked beyond its deadline, or was closed without cancelling it, and one beyond a limit
 that no rlimit covers at its level: memory and number of processes of the whole run, and its disk space. Limits need
 ``/proc``. The thread never uses more than a tenth of a processor. A second one ends what keeps this one, or an event
-loop, waiting for a lock.
+loop, waiting for a lock; a third one waits for nothing but the memory of each process.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Watched:
 
 
 class Watchdog:
-    """The two threads; they sleep while there are no runs."""
+    """The three threads; they sleep while there are no runs."""
 
     def __init__(self) -> None:
         self._runs: set[Watched] = set()
