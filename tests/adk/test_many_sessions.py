@@ -15,7 +15,8 @@ import pytest
 from google.adk.code_executors import UnsafeLocalCodeExecutor as GoogleExecutor
 from tool_calls import agent_with, many_calls
 
-from adk_skills_agent.adk.permissions import Decision, Verdict
+from adk_skills_agent.adk.permissions import Decision
+from adk_skills_agent.adk.rules import Verdict
 from adk_skills_agent.adk.shell import command_approval
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.packages import SkillEnvironments

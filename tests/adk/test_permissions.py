@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adk_skills_agent.adk.permissions import Keep, Permissions, Rule, Verdict, permissions_of
+from adk_skills_agent.adk.permissions import Permissions, permissions_of
+from adk_skills_agent.adk.rules import Keep, Rule, Verdict
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.adk.skills.known import KnownSkill
 from adk_skills_agent.adk.skills.source import DiskSkill

@@ -16,7 +16,8 @@ like this:
 
 To read a skill's SKILL.md is to load it. A tool that is denied for one active skill is denied, whoever else brings it.
 ``allowed-tools`` never beats a rule, and nothing here changes a limit of the sandbox but its network: rules for
-``hosts`` are in :mod:`.hosts`, rules for ``commands`` of a shell in :mod:`.shell.command_rules`.
+``hosts`` are in :mod:`.hosts`, rules for ``commands`` of a shell in :mod:`.shell.command_rules`; how a rule is written
+is in :mod:`.rules`.
 
 The user is asked through google-adk's own tool confirmation. An approval is of one *version* of a skill, the sha256
 over all its bytes. It is kept in the session's state, or on the owner's list (``catalog/trust.py``), always with that
@@ -28,26 +29,31 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import functools
 import logging
-import re
-import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from fnmatch import translate
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
 from adk_skills_agent.adk.guard import call_key
+from adk_skills_agent.adk.rules import (
+    WILDCARD,
+    Keep,
+    Rule,
+    Verdict,
+    check_host_rule,
+    folded,
+    one_of,
+    pattern_of,
+    require_grammar,
+    rules_of,
+    skill_pattern,
+)
 from adk_skills_agent.adk.skills.known import is_skill_file
 from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.catalog.trust import Approval, ApprovedSkills
 from adk_skills_agent.errors import ConfigError, ErrorCode, nearest
-from adk_skills_agent.installation import install_hint
-from adk_skills_agent.sandbox import parse_host
 from adk_skills_agent.scripts.grants import name_in_rules, written_grants
 from adk_skills_agent.settings import SettingsKind, read_settings
 
@@ -69,64 +75,11 @@ OWN_TOOLS: Mapping[Action, tuple[str, ...]] = {
     "run": ("run_skill_script", "execute_skill_script", "run_script"),
 }
 """The toolset's tools, by what they do; a rule names them in full and without a prefix."""
-_OF_THE_SHELL = frozenset({"execute", "read_file", "write_file", "edit_file", "job_output", "stop_job"})
 SKILL = "skill"
 """The subject of an approval that covers a version of a skill as a whole."""
 HOST = "host:"
 """Before the name of a host, the subject of an approval that lets a skill's scripts connect to it."""
 _PROJECT_SCOPES = frozenset({Scope.PROJECT, Scope.ANCESTOR})
-_WILDCARD = re.compile(r"[*?\[]")
-_Word = TypeVar("_Word", bound=StrEnum)
-
-
-class Verdict(StrEnum):
-    """The verdict of a rule; the later one is stricter."""
-
-    ALLOW = "allow"
-    ASK = "ask"
-    DENY = "deny"
-
-    @property
-    def strictness(self) -> int:
-        """0 for ``allow``, 2 for ``deny``."""
-        return list(Verdict).index(self)
-
-
-class Keep(StrEnum):
-    """How long an approval holds; it always ends when a byte of the skill changes."""
-
-    ONCE = "once"
-    SESSION = "session"
-    OWNER = "owner"
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One line of the owner's rules.
-
-    Attributes:
-        kind: ``skills``, ``scripts`` or ``tools``.
-        pattern: As written: ``db-*``, ``reporter/scripts/*.sh``, ``send_mail``, ``reporter/send_mail``.
-    """
-
-    kind: str
-    pattern: str
-    verdict: Verdict
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.pattern}: {self.verdict.value}"
-
-    @property
-    def rank(self) -> tuple[bool, int, int]:
-        """Larger for the rule that wins (rule 2 above)."""
-        fixed = re.sub(r"\[[^\]]*\]|[*?]", "", self.pattern)
-        return (not _WILDCARD.search(self.pattern), len(fixed), self.verdict.strictness)
-
-    @property
-    def names_its_skill(self) -> bool:
-        """Whether it is for a script or tool of one skill that is spelled out."""
-        skill, slash, _ = self.pattern.partition("/")
-        return bool(slash) and not _WILDCARD.search(skill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,19 +135,19 @@ class Permissions:
         remember: Keep | str = Keep.SESSION,
         approvals: Path | None = None,
     ) -> None:
-        self.default = _word(Verdict, default, "default")
-        self.project_skills = _word(Verdict, project_skills, "project_skills")
-        self.remember = _word(Keep, remember, "remember")
+        self.default = one_of(Verdict, default, "default")
+        self.project_skills = one_of(Verdict, project_skills, "project_skills")
+        self.remember = one_of(Keep, remember, "remember")
         self.approvals = approvals
-        self.rules = (*_rules("skills", skills), *_rules("scripts", scripts), *_rules("tools", tools))
-        self.hosts = tuple(_rules("hosts", hosts))
+        self.rules = (*rules_of("skills", skills), *rules_of("scripts", scripts), *rules_of("tools", tools))
+        self.hosts = tuple(rules_of("hosts", hosts))
         for rule in self.hosts:
-            _check_host_rule(rule)
-        self.commands = tuple(_rules("commands", commands))
+            check_host_rule(rule)
+        self.commands = tuple(rules_of("commands", commands))
         if self.commands:
-            _require_grammar()
+            require_grammar()
         self.grants = written_grants(grants)
-        self._matchers = [(rule, _pattern(rule).match) for rule in self.rules]
+        self._matchers = [(rule, pattern_of(rule).match) for rule in self.rules]
         self._prefix = ""
         self._trusting = False
 
@@ -262,7 +215,7 @@ class Permissions:
         of_inner, rule_of_inner, _ = self._of_skill(*inner)
         if of_inner is not Verdict.ALLOW and (of_inner, rule_of_inner) != (of_outer, rule_of_outer):
             return True
-        about = (skill_pattern(rule.pattern.partition("/")[0]) for rule in self.rules if _is_strict_below(rule))
+        about = (skill_pattern(rule.skill) for rule in self.rules if _is_strict_below(rule))
         return any(one.match(folded(inner[0])) and not one.match(folded(outer[0])) for one in about)
 
     def decide(self, skill: KnownSkill, action: Action, target: str = "") -> Decision:
@@ -343,22 +296,24 @@ class Permissions:
         known = {folded(text): name for name in names for text in (name, name_in_rules(name))}
         sentences = []
         for rule in (*self.rules, *self.hosts):
-            skill, slash, path = rule.pattern.partition("/")
-            if rule.kind in {"skills", "hosts"}:  # a name is as it is there
-                skill, slash, path = (rule.pattern, "", "") if rule.kind == "skills" else rule.pattern.rpartition("/")
-            spelled_out = (slash or rule.kind == "skills") and not _WILDCARD.search(skill)
-            if spelled_out and folded(skill) not in known:
-                close = nearest(skill, names)
+            if not rule.names_its_skill:
+                continue
+            skill = known.get(folded(rule.skill))
+            close: Sequence[str] | None
+            if skill is None:
+                kind, close = "for a skill this agent does not have", nearest(rule.skill, names)
+            elif rule.kind == "scripts" and not WILDCARD.search(rule.target):
+                kind, close = "for a script the skill does not have", like(skill, rule.target)
+            else:
+                continue
+            if close is not None:
                 hint = f" Nearest: {', '.join(close)}." if close else ""
-                sentences.append(f"The rule '{rule}' is for a skill this agent does not have.{hint}")
-            elif spelled_out and rule.kind == "scripts" and not _WILDCARD.search(path):
-                files = like(known[folded(skill)], path)
-                if files is not None:
-                    hint = f" Nearest: {', '.join(files)}." if files else ""
-                    sentences.append(f"The rule '{rule}' is for a script the skill does not have.{hint}")
+                sentences.append(f"The rule '{rule}' is {kind}.{hint}")
         return sentences
 
     def _best(self, kind: str, *names: str) -> Rule | None:
+        if not self._matchers:
+            return None
         texts = list(map(folded, names))
         matching = [rule for rule, matches in self._matchers if rule.kind == kind and any(map(matches, texts))]
         return max(matching, key=lambda rule: rule.rank, default=None)
@@ -366,19 +321,7 @@ class Permissions:
 
 def _is_strict_below(rule: Rule) -> bool:
     """Whether a rule denies or asks about scripts or tools of the skills it names."""
-    return "/" in rule.pattern and rule.verdict is not Verdict.ALLOW
-
-
-@functools.lru_cache(maxsize=256)
-def skill_pattern(pattern: str) -> re.Pattern[str]:
-    """What the name of a skill in a rule means; for names that are :func:`folded`."""
-    return re.compile(translate(folded(pattern)))
-
-
-@functools.lru_cache(maxsize=1024)
-def folded(name: str) -> str:
-    """A name as it is compared: a "deny" must not miss what it is for by a capital letter or a normal form."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
+    return rule.kind != "skills" and bool(rule.skill) and rule.verdict is not Verdict.ALLOW
 
 
 def subject_of(action: Action, target: str) -> str:
@@ -413,72 +356,6 @@ def permissions_of(value: Permissions | Mapping[str, object] | str | Path | None
             f"permissions must be Permissions(...), a mapping of its arguments, or a file, not {type(value).__name__}."
         )
     return Permissions.from_file(value)
-
-
-def _pattern(rule: Rule) -> re.Pattern[str]:
-    """For the skill's name, or for ``skill/path`` and ``skill/tool``, where a name alone means any skill."""
-    pattern = folded(rule.pattern)
-    return re.compile(translate(pattern if rule.kind == "skills" or "/" in pattern else f"*/{pattern}"))
-
-
-def _rules(kind: str, patterns: Mapping[str, Verdict | str] | None) -> list[Rule]:
-    if patterns is None:
-        return []
-    of_commands = kind == "commands"
-    if not isinstance(patterns, Mapping):
-        raise ConfigError(
-            f"{kind} must map {'patterns' if of_commands else 'names or wildcards'} to verdicts, not be of type "
-            f"{type(patterns).__name__}."
-        )
-    rules = []
-    for pattern, verdict in patterns.items():
-        written = isinstance(pattern, str) and bool(pattern.strip())
-        if of_commands and not written:
-            raise ConfigError(f"commands: {pattern!r} is no pattern of a command. Write one such as 'git push *'.")
-        if not of_commands and (not written or "\\" in pattern or pattern.startswith("/")):
-            raise ConfigError(f"{kind}: {pattern!r} is no name and no wildcard. Write one such as 'db-*'.")
-        text = " ".join(pattern.split()) if of_commands else pattern.strip()
-        if kind == "tools" and text in _OF_THE_SHELL:
-            raise ConfigError(
-                f"tools: {text!r} is a tool of the shell, and these rules are for tools that skills bring. Rules for "
-                f"what the shell runs are under 'commands' ('*' for all); a tool of a skill is written '*/{text}'."
-            )
-        rules.append(Rule(kind, text, _word(Verdict, verdict, f"{kind}: {pattern}")))
-    return rules
-
-
-def _require_grammar() -> None:
-    """Check that rules for commands can be kept, before an agent starts with them."""
-    for module in ("tree_sitter", "tree_sitter_bash"):
-        if find_spec(module) is None:
-            raise ConfigError(
-                "commands: rules for commands need the grammar of bash, which is not installed. "
-                f"Run: {install_hint('shell')}"
-            )
-
-
-def _check_host_rule(rule: Rule) -> None:
-    """Hosts have the wildcards of the network policy, so that a rule can be kept by the proxy."""
-    host = host_of_rule(rule)
-    if host == "*" and rule.verdict is Verdict.ALLOW:
-        raise ConfigError(
-            f"{rule}: every host is too much to allow. Name the hosts, or give the policy network 'host'."
-        )
-    if host != "*":
-        parse_host(host)
-        if rule.verdict is not Verdict.ALLOW and ":" in host:
-            raise ConfigError(f"{rule}: only 'allow' can be for one port. Write the host alone.")
-
-
-def host_of_rule(rule: Rule) -> str:
-    """The host of a rule, without its skill."""
-    return rule.pattern.rpartition("/")[2]
-
-
-def _word(words: type[_Word], value: object, where: str) -> _Word:
-    if isinstance(value, str) and value in set(words):
-        return words(value)
-    raise ConfigError(f"{where} must be {', '.join(words)}, not {value!r}.")
 
 
 # Like a policy, permissions belong to whoever owns the agent: a file is read only where its path is given.

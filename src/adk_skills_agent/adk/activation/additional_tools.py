@@ -17,7 +17,8 @@ from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.function_tool import FunctionTool
 
 from adk_skills_agent.adk.guard import say_final_text
-from adk_skills_agent.adk.permissions import Verdict, permit
+from adk_skills_agent.adk.permissions import permit
+from adk_skills_agent.adk.rules import Verdict
 from adk_skills_agent.adk.tools.base import failure
 from adk_skills_agent.errors import ConfigError, SkillsError
 

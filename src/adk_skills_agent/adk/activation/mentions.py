@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from adk_skills_agent.adk.activation.active_skills import commit, own_keys
 from adk_skills_agent.adk.guard import is_called_as_tool
-from adk_skills_agent.adk.permissions import Verdict
+from adk_skills_agent.adk.rules import Verdict
 from adk_skills_agent.adk.tools.load_skill import tell_of_activation, version_of
 from adk_skills_agent.errors import SkillsError
 

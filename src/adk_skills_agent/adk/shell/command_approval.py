@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
 from adk_skills_agent.adk.guard import call_key
-from adk_skills_agent.adk.permissions import Decision, Keep, Verdict, own_question, refusal
+from adk_skills_agent.adk.permissions import Decision, own_question, refusal
+from adk_skills_agent.adk.rules import Keep, Verdict
 from adk_skills_agent.adk.running.packages import in_own_thread
 from adk_skills_agent.adk.shell.command_rules import decide_command
 from adk_skills_agent.adk.shell.command_words import AS_BLANKS

@@ -23,7 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from adk_skills_agent.adk.permissions import Decision, Permissions, Rule, Verdict
+from adk_skills_agent.adk.permissions import Decision, Permissions
+from adk_skills_agent.adk.rules import Rule, Verdict
 from adk_skills_agent.adk.shell.command_line import read_line
 from adk_skills_agent.adk.shell.command_words import ANY, AS_BLANKS, Word
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.adk.permissions import Decision, Permissions, Verdict, folded, subject_of, weigh
+from adk_skills_agent.adk.permissions import Decision, Permissions, subject_of, weigh
+from adk_skills_agent.adk.rules import Verdict, folded
 from adk_skills_agent.catalog.untrusted_files import shown
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.sandbox import ReadOnlyMount
@@ -139,7 +140,7 @@ def _of_any(permissions: Permissions, skill: KnownSkill, decision: Decision) -> 
         rule
         for rule in permissions.rules
         if rule.kind == "scripts"
-        and not (rule.names_its_skill and folded(rule.pattern.partition("/")[0]) != folded(name_in_rules(skill.name)))
+        and not (rule.names_its_skill and folded(rule.skill) != folded(name_in_rules(skill.name)))
     ]
     rule = max(about, key=lambda rule: rule.verdict.strictness, default=None)
     if rule is None or rule.verdict is Verdict.ALLOW:

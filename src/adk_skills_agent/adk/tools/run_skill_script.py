@@ -21,7 +21,8 @@ from adk_skills_agent.adk.events.events import (
 )
 from adk_skills_agent.adk.guard import call_key, turn_of
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
-from adk_skills_agent.adk.permissions import Decision, Verdict, both, weigh
+from adk_skills_agent.adk.permissions import Decision, both, weigh
+from adk_skills_agent.adk.rules import Verdict
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
 from adk_skills_agent.adk.running.call import HELD_INPUTS, MAX_INPUT_BYTES, Prepared, ScriptCall, ScriptRun, load_inputs
 from adk_skills_agent.adk.running.packages import approve_packages
