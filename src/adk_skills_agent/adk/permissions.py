@@ -52,9 +52,10 @@ from adk_skills_agent.adk.rules import (
 )
 from adk_skills_agent.adk.skills.known import is_skill_file
 from adk_skills_agent.catalog.scopes import Scope
+from adk_skills_agent.catalog.skill import name_in_rules
 from adk_skills_agent.catalog.trust import Approval, ApprovedSkills
 from adk_skills_agent.errors import ConfigError, ErrorCode, nearest
-from adk_skills_agent.scripts.grants import name_in_rules, written_grants
+from adk_skills_agent.scripts.grants import written_grants
 from adk_skills_agent.settings import SettingsKind, read_settings
 
 if TYPE_CHECKING:

@@ -300,6 +300,17 @@ class Skill:
             return self._parsed
 
 
+_SLASH_ESCAPED = re.compile("%2f", re.IGNORECASE)
+
+
+def name_in_rules(skill: str) -> str:
+    """A skill's name where a ``/`` ends it: in keys of grants, patterns of rules, names of files.
+
+    The id of a registry may have a ``/`` itself: ``acme/weather`` is written ``acme%2Fweather`` there (row 356).
+    """
+    return _SLASH_ESCAPED.sub("%252F", skill).replace("/", "%2F")
+
+
 # The headings of a skill's instructions: an outline for the search, read when it is first needed.
 
 MAX_HEADINGS_CHARS = 4_000

@@ -519,11 +519,12 @@ class SkillEnvironments:
 
     def _locks(self, skill: Skill) -> list[Lock]:
         """The locks of the project, and beside the skill, that can be read."""
+        from adk_skills_agent.catalog.skill import name_in_rules
         from adk_skills_agent.packages.lock import parse_lock, read_lock
 
         found: list[Lock] = []
         if self.dependencies.lock is not None:
-            lock = read_lock(Path(self.dependencies.lock) / f"{skill.name.replace('/', '%2F')}.lock")
+            lock = read_lock(Path(self.dependencies.lock) / f"{name_in_rules(skill.name)}.lock")
             if lock is not None:
                 found.append(lock)
         try:

@@ -1,6 +1,6 @@
 """A skill's script: from path and arguments to an ExecutionRequest, and from the result to what a model gets."""
 
-from adk_skills_agent.scripts.grants import Grant, Grants, GrantsByName, HostRules, name_in_rules
+from adk_skills_agent.scripts.grants import Grant, Grants, GrantsByName, HostRules
 from adk_skills_agent.scripts.interpreters import Interpreters
 from adk_skills_agent.scripts.outcome import ScriptOutcome, outcome_aside, script_outcome
 from adk_skills_agent.scripts.plan import (

@@ -7,7 +7,6 @@ else: the scripts of another skill of the same session get none of it.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
+from adk_skills_agent.catalog.skill import name_in_rules
 from adk_skills_agent.errors import ConfigError, nearest
 from adk_skills_agent.sandbox import (
     EnvValue,
@@ -266,17 +266,6 @@ class Grants:
                 missing = full.partition("/")[2]
                 sentences.append(_unknown(full, f"the skill has no such script {missing!r}", close))
         return sentences
-
-
-_SLASH_ESCAPED = re.compile("%2f", re.IGNORECASE)
-
-
-def name_in_rules(skill: str) -> str:
-    """A skill's name in keys of grants and patterns of rules, where what follows a ``/`` is a script or tool of it.
-
-    The id of a registry may have a ``/`` itself: ``acme/weather`` is written ``acme%2Fweather`` there (row 356).
-    """
-    return _SLASH_ESCAPED.sub("%252F", skill).replace("/", "%2F")
 
 
 GrantsByName = Mapping[str, Grant | Mapping[str, EnvValue]]

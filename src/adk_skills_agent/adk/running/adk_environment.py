@@ -21,6 +21,7 @@ from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, Ended, executo
 from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun
 from adk_skills_agent.adk.running.script_program import placed
 from adk_skills_agent.adk.skills.known import SKILL_FILE
+from adk_skills_agent.catalog.skill import name_in_rules
 from adk_skills_agent.errors import InvalidArguments, SandboxError, SkillChanged
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.sandbox import (
@@ -31,7 +32,7 @@ from adk_skills_agent.sandbox import (
     log_exception,
     within_memory,
 )
-from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv, name_in_rules, user_key
+from adk_skills_agent.scripts import ScriptArguments, ScriptPlan, build_argv, user_key
 from adk_skills_agent.scripts.interpreters import BASH, PYTHON, PYTHON_FLAGS, SHELL
 from adk_skills_agent.scripts.plan import MAX_SPLIT_CHARS, check_text
 

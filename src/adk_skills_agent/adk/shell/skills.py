@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.permissions import Decision, Permissions, subject_of, weigh
 from adk_skills_agent.adk.rules import Verdict, folded
+from adk_skills_agent.catalog.skill import name_in_rules
 from adk_skills_agent.catalog.untrusted_files import shown
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.sandbox import ReadOnlyMount
-from adk_skills_agent.scripts import name_in_rules
 
 if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext
