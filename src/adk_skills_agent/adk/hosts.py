@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import HostRefused, Origin
 from adk_skills_agent.adk.permissions import HOST, Approvals, Decision
-from adk_skills_agent.adk.rules import Verdict, folded, skill_pattern
+from adk_skills_agent.adk.rules import Verdict
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox import parse_host
 from adk_skills_agent.scripts.grants import NO_HOST_RULES, HostRules, within
@@ -44,7 +44,7 @@ def host_rules(permissions: Permissions, skill: str) -> HostRules:
         return NO_HOST_RULES
     mine: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
     for rule in permissions.hosts:
-        if not rule.skill or skill_pattern(rule.skill).match(folded(skill)):
+        if rule.is_for(skill):
             mine[rule.verdict].append(rule.target)
     return HostRules(tuple(mine[Verdict.ALLOW]), tuple(mine[Verdict.DENY]), tuple(mine[Verdict.ASK]))
 

@@ -45,10 +45,8 @@ from adk_skills_agent.adk.rules import (
     check_host_rule,
     folded,
     one_of,
-    pattern_of,
     require_grammar,
     rules_of,
-    skill_pattern,
 )
 from adk_skills_agent.adk.skills.known import is_skill_file
 from adk_skills_agent.catalog.scopes import Scope
@@ -148,7 +146,6 @@ class Permissions:
         if self.commands:
             require_grammar()
         self.grants = written_grants(grants)
-        self._matchers = [(rule, pattern_of(rule).match) for rule in self.rules]
         self._prefix = ""
         self._trusting = False
 
@@ -216,8 +213,8 @@ class Permissions:
         of_inner, rule_of_inner, _ = self._of_skill(*inner)
         if of_inner is not Verdict.ALLOW and (of_inner, rule_of_inner) != (of_outer, rule_of_outer):
             return True
-        about = (skill_pattern(rule.skill) for rule in self.rules if _is_strict_below(rule))
-        return any(one.match(folded(inner[0])) and not one.match(folded(outer[0])) for one in about)
+        strict = filter(_is_strict_below, self.rules)
+        return any(rule.is_for(inner[0]) and not rule.is_for(outer[0]) for rule in strict)
 
     def decide(self, skill: KnownSkill, action: Action, target: str = "") -> Decision:
         """The verdict of the rules on one call; asks nothing, and reads only which files exist.
@@ -313,10 +310,7 @@ class Permissions:
         return sentences
 
     def _best(self, kind: str, *names: str) -> Rule | None:
-        if not self._matchers:
-            return None
-        texts = list(map(folded, names))
-        matching = [rule for rule, matches in self._matchers if rule.kind == kind and any(map(matches, texts))]
+        matching = [rule for rule in self.rules if rule.kind == kind and rule.covers(*names)]
         return max(matching, key=lambda rule: rule.rank, default=None)
 
 

@@ -1,6 +1,7 @@
 """The lines of an owner's rules: how they are written, checked and compared (C25, C26).
 
-:mod:`.permissions` weighs them. A pattern is compared without regard to letter case and Unicode normal form.
+:mod:`.permissions` weighs them. A pattern is compared without regard to letter case and Unicode normal form; what is
+not allowed without regard to any difference that a reader may miss (``\u00df`` and ``ss``).
 """
 
 from __future__ import annotations
@@ -81,16 +82,24 @@ class Rule:
         """The script, tool or host it is for; empty when it is for the skill as a whole."""
         return "" if self.kind == "skills" else self.pattern.removeprefix(f"{self.skill}/")
 
+    def is_for(self, skill: str) -> bool:
+        """Whether it is for a skill of this name, or for any."""
+        return not self.skill or self._covers(self.skill, skill)
+
+    def covers(self, *names: str) -> bool:
+        """Whether it is about one of these: a skill, ``skill/path`` or ``skill/tool``."""
+        # a script or tool without a skill is that of any
+        pattern = self.pattern if self.kind == "skills" or "/" in self.pattern else f"*/{self.pattern}"
+        return any(self._covers(pattern, name) for name in names)
+
+    def _covers(self, pattern: str, name: str) -> bool:
+        compared = _lower if self.verdict is Verdict.ALLOW else folded
+        return _compiled(compared(pattern)).match(compared(name)) is not None
+
     @property
     def names_its_skill(self) -> bool:
         """Whether it is for one skill that is spelled out."""
         return bool(self.skill) and not WILDCARD.search(self.skill)
-
-
-@functools.lru_cache(maxsize=256)
-def skill_pattern(pattern: str) -> re.Pattern[str]:
-    """What the name of a skill in a rule means; for names that are :func:`folded`."""
-    return re.compile(translate(folded(pattern)))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -99,10 +108,15 @@ def folded(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 
-def pattern_of(rule: Rule) -> re.Pattern[str]:
-    """For the skill's name, or for ``skill/path`` and ``skill/tool``, where a name alone means any skill."""
-    pattern = folded(rule.pattern)
-    return re.compile(translate(pattern if rule.kind == "skills" or "/" in pattern else f"*/{pattern}"))
+@functools.lru_cache(maxsize=1024)
+def _lower(name: str) -> str:
+    """A name with all its own letters: ``folded`` makes ``busine\u00df`` the name of another skill (row 364)."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).lower())
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern))
 
 
 def rules_of(kind: str, patterns: Mapping[str, Verdict | str] | None) -> list[Rule]:

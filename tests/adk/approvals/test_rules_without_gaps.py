@@ -12,10 +12,13 @@ import pytest
 from approval_chat import LOAD, PUBLISH, agent_with, calls
 from google.genai import types
 
+from adk_skills_agent.adk.hosts import host_rules
 from adk_skills_agent.adk.permissions import Permissions
+from adk_skills_agent.adk.rules import Verdict
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.adk.skills.source import DiskSkill
 from adk_skills_agent.catalog import SkillsRegistry
+from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.sandbox import Secret
 
@@ -378,3 +381,30 @@ async def test_grants_and_rules_for_an_id_with_a_slash_spell_it_otherwise(
     answered = await ask(agent_with(rehearse(calls(run, "Done.")), toolset), "go")
     assert [result.get("stdout") for _, result in answered.results] == ["has it\n"], answered.results
     await toolset.close()
+
+
+@pytest.mark.parametrize(("meant", "other"), [("business", "busine\u00df"), ("access-log", "acce\u00df-log")])
+def test_row_364_what_is_allowed_to_a_name_is_allowed_to_no_other_that_folds_to_it(
+    make_skill: Callable[..., Path], meant: str, other: str
+) -> None:
+    """Seen: ``busine\u00df`` was loaded without a question and had the host of ``business``."""
+    registry = SkillsRegistry()
+    registry.discover([make_skill(name, files={"scripts/go.sh": "echo"}) for name in (meant, other)])
+    skills = {name: DiskSkill(registry.load_skill(name), Scope.EXPLICIT) for name in (meant, other)}
+    rules = Permissions(
+        default="ask",
+        skills={meant.title(): "allow"},
+        scripts={f"{meant.upper()}/*": "allow"},
+        tools={f"{meant}/send": "allow"},
+        hosts={f"{meant}/api.test": "allow"},
+    )
+    for action, target in (("activate", ""), ("run", "scripts/go.sh"), ("tool", "send")):
+        assert rules.decide(skills[meant], action, target).verdict is Verdict.ALLOW, action
+        assert rules.decide(skills[other], action, target).verdict is Verdict.ASK, action
+    assert host_rules(rules, meant).allowed == ("api.test",)
+    assert host_rules(rules, other).allowed == ()
+
+    strict = Permissions(skills={meant: "deny"}, hosts={f"{meant}/api.test": "deny"})
+    assert strict.hides(meant)
+    assert strict.hides(other)  # nobody tells them apart at a glance
+    assert host_rules(strict, other).denied == ("api.test",)

@@ -171,6 +171,7 @@ BACKENDS = (
 _AT_THE_END = "output comes when the run has ended, which the report says"
 _TOGETHER = "the memory of all processes is limited by the place, which the report says"
 _WRITTEN = "what may be written is limited by the place, which the report says"
+_ITS_PROCESSORS = "the processors are the place's"
 NOT_ELSEWHERE = {
     "test_output_is_there_while_the_script_still_runs": _AT_THE_END,
     "test_output_streams_while_the_script_runs": _AT_THE_END,
@@ -179,6 +180,7 @@ NOT_ELSEWHERE = {
     "test_row_33_a_loop_that_is_thrown_away_ends_its_runs": _AT_THE_END,
     "test_row_33_cancelling_at_any_moment_leaves_nothing": "a run that is given up may go on, which the report says",
     "test_row_33_a_timeout_of_the_caller_ends_the_run": "a run that is given up may go on, which the report says",
+    "test_row_363_a_run_that_watches_so_many_files_that_telling_them_takes_the_processors_is_ended": _ITS_PROCESSORS,
     "test_row_7_shared_memory_is_limited": _TOGETHER,
     "test_row_7_memory_that_is_in_no_process_is_counted_too": _TOGETHER,
     "test_row_8_many_children_inside_their_own_limits_are_stopped_together": _TOGETHER,
@@ -215,6 +217,7 @@ NOT_GVISOR = {
     "test_row_63_nothing_can_be_typed_into_a_terminal": "it refuses with other numbers",
     "test_row_64_the_kernel_cannot_be_configured": _OWN_KERNEL,
     "test_row_344_nobody_reads_what_all_of_the_machine_waits_for_meanwhile": _OWN_KERNEL,
+    "test_row_363_a_run_that_watches_so_many_files_that_telling_them_takes_the_processors_is_ended": _OWN_KERNEL,
     "test_folders_named_by_the_policy_are_readable_at_their_own_path": "it refuses with other numbers",
     "test_row_29_nothing_inside_can_end_or_stop_process_1": "process 1 is one like others, and its end is an error",
     "test_row_29_a_run_whose_keeper_is_killed_is_an_error_of_the_sandbox_and_clean": "its processes are not Linux's",

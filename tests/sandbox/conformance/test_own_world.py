@@ -179,6 +179,30 @@ print("end")
     assert (await box.python(code)).stdout == b"end\n"
 
 
+async def test_row_363_a_run_that_watches_so_many_files_that_telling_them_takes_the_processors_is_ended(box):
+    """Seen: 819,672 watches of two terminals; a byte for each took both processors for 0.1 s, at nobody's cost."""
+    code = """
+import os, select, time
+end, _ = os.pipe()
+for _ in range(12):
+    if os.fork() == 0:
+        watching = [select.epoll() for _ in range(50)]
+        for copy in [os.dup(end) for _ in range({copies})]:
+            for one in watching:
+                one.register(copy)
+        time.sleep({seconds})
+        os._exit(0)
+for _ in range(12):
+    os.wait()
+print("end")
+"""
+    few = await box.python(code.format(copies=20, seconds=1), wall_seconds=60)
+    many = await box.python(code.format(copies=60, seconds=40), wall_seconds=60)
+    assert few.stdout == b"end\n"
+    assert (many.status, many.timed_out) == (Status.ERROR, False)
+    assert any("epoll" in note for note in many.notes)
+
+
 @pytest.mark.level("namespaces")
 async def test_row_61_two_runs_share_no_place(box):
     write = "touch /dev/shm/x /tmp/x x; ls /dev/shm /tmp . | grep -c x; sleep 0.3"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import itertools
@@ -24,17 +25,20 @@ import pytest
 from adk_skills_agent.platforms import PAGE_BYTES
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.process import tree
-from adk_skills_agent.sandbox.process.tree import (
+from adk_skills_agent.sandbox.process.open_files import (
     SURE_PLACE,
+    deleted_files,
+    hiding_places,
+    holds_sockets,
+    most_in_kernel,
+    watches,
+)
+from adk_skills_agent.sandbox.process.tree import (
     MachineMemory,
     ProcessInfo,
     RunMarks,
     all_processes,
-    deleted_files,
-    hiding_places,
-    holds_sockets,
     machine_memory,
-    most_in_kernel,
     used_together,
 )
 from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watchdog, Watched, works_here
@@ -386,7 +390,7 @@ def test_row_274_connections_that_nobody_accepts_are_places_where_shared_memory_
         before = hiding_places([os.getpid()])
         here.listen(1)
         client.connect(here.getsockname())
-        monkeypatch.setattr("adk_skills_agent.sandbox.process.tree._has_own_network", lambda _: True)
+        monkeypatch.setattr("adk_skills_agent.sandbox.process.open_files._has_own_network", lambda _: True)
         assert hiding_places([os.getpid()]) >= before + SURE_PLACE
 
 
@@ -407,7 +411,7 @@ def test_row_274_a_program_holds_its_own_file(tmp_path):
 
 def test_row_216_a_connection_may_hold_what_it_received(monkeypatch):
     """Seen: 33 MiB in one, of which 4 MiB counted."""
-    place = "adk_skills_agent.sandbox.process.tree"
+    place = "adk_skills_agent.sandbox.process.open_files"
     monkeypatch.setattr(
         f"{place}.kernel_setting", lambda name, usual: 1 << 25 if name == "net/ipv4/tcp_rmem" else usual
     )
@@ -499,7 +503,7 @@ def test_row_177_a_process_that_does_not_show_its_open_files_may_hold_anything_u
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
     pid = os.getpid()
-    monkeypatch.setattr("adk_skills_agent.sandbox.process.tree.os.listdir", denied)
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.open_files.os.listdir", denied)
     assert holds_sockets([pid])
     assert most_in_kernel([pid]) > 1 << 50
     assert most_in_kernel([pid], {pid}) < 1 << 30
@@ -508,7 +512,7 @@ def test_row_177_a_process_that_does_not_show_its_open_files_may_hold_anything_u
 @pytest.fixture
 def time_to_count(monkeypatch):
     """What cannot be counted in time may be anything, and other tests keep this machine busy."""
-    monkeypatch.setattr("adk_skills_agent.sandbox.process.tree._ADDING_SECONDS", 60)
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.open_files.ADDING_SECONDS", 60)
 
 
 @pytest.mark.usefixtures("time_to_count")
@@ -553,9 +557,9 @@ def test_row_271_locks_of_a_file_whose_path_is_too_long_count(tmp_path, monkeypa
 @pytest.mark.usefixtures("time_to_count")
 def test_row_273_a_process_may_have_as_many_mappings_as_the_machine_allows(monkeypatch):
     """Some systems allow a million (``vm.max_map_count``): 31 processes, 7 GiB, counted as 496 MiB."""
-    place = "adk_skills_agent.sandbox.process.tree"
+    place = "adk_skills_agent.sandbox.process.open_files"
     monkeypatch.setattr(f"{place}.kernel_setting", lambda name, usual: 1 << 20 if name == "vm/max_map_count" else usual)
-    monkeypatch.setattr(f"{place}._text", lambda _: bytes(1 << 17))
+    monkeypatch.setattr(f"{place}.text_of", lambda _: bytes(1 << 17))
     monkeypatch.setattr(f"{place}._open_files", lambda _: iter(()))
     assert most_in_kernel([os.getpid()]) >= 256 << 20
 
@@ -568,3 +572,27 @@ def test_row_175_a_socket_of_a_run_without_a_control_group_may_hold_whole_pages_
     assert whole - counted > 50 * (1 << 18)
     here.close()
     there.close()
+
+
+def test_row_363_watches_count_for_each_instance_and_for_a_process_that_shows_nothing(monkeypatch):
+    pid = os.getpid()
+    with contextlib.ExitStack() as stack:
+        before = watches([pid], 1 << 20)
+        end, other = os.pipe()
+        stack.callback(os.close, end)
+        stack.callback(os.close, other)
+        for _ in range(3):
+            one = stack.enter_context(select.epoll())
+            one.register(end, select.EPOLLIN)
+            one.register(other, select.EPOLLOUT)
+        assert watches([pid], 1 << 20) == before + 6
+        assert watches([pid, pid], 1 << 20) == 2 * before + 12
+        assert watches([pid], 2) > 2
+
+    def denied(path: str) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.open_files.os.listdir", denied)
+    assert 0 < watches([pid] * 4, 16_384) < 16_384
+    assert watches([pid] * 40, 16_384) > 16_384
+    assert watches([pid] * 40, 16_384, {pid}) == 0

@@ -289,6 +289,29 @@ def test_row_170_terminals_beyond_their_bound_end_what_runs(box: DirectBox) -> N
     assert box.run("1")["lost"] is None
 
 
+def test_row_363_watches_beyond_their_bound_end_what_runs(box: DirectBox) -> None:
+    """Those of this machine count here, too; in a container there are no others."""
+    box.hello(watches=20_000)
+    watched = """
+import os, select, threading, time
+end, _ = os.pipe()
+if os.fork() == 0:
+    held = [select.epoll() for _ in range(150)]
+    for copy in [os.dup(end) for _ in range(80 * {factor})]:
+        for one in held:
+            one.register(copy)
+    threading.Thread(target=time.sleep, args=({seconds},)).start()
+    import ctypes
+    ctypes.CDLL(None).pthread_exit(None)  # its list of open files seems to be empty
+os.wait()
+"""
+    done = box.run(watched.format(factor=2, seconds=30), deadline_ms=25_000)
+    assert done["watches"] == 20_000
+    assert "watched" in done["lost"]
+    done = box.run(watched.format(factor=1, seconds=1), deadline_ms=25_000)
+    assert done["lost"] is None
+
+
 def test_a_batch_finishes_what_runs_before_it_heeds_the_end(box: DirectBox) -> None:
     box.send("hello", proto=frames.PROTOCOL, batch=True)
     box.send("exec", id=1, kind="argv", argv=["sh", "-c", "sleep 0.2; echo all"], env=ENVIRONMENT, files=ALL)

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.permissions import Decision, Permissions, subject_of, weigh
-from adk_skills_agent.adk.rules import Verdict, folded
+from adk_skills_agent.adk.rules import Verdict
 from adk_skills_agent.catalog.skill import name_in_rules
 from adk_skills_agent.catalog.untrusted_files import shown
 from adk_skills_agent.errors import SkillsError
@@ -136,12 +136,7 @@ def _of_all(permissions: Permissions, skill: KnownSkill, files: Sequence[str], d
 
 def _of_any(permissions: Permissions, skill: KnownSkill, decision: Decision) -> Decision:
     """The verdict on a command where a skill's files are too many to look at: any rule may be about one (row 348)."""
-    about = [
-        rule
-        for rule in permissions.rules
-        if rule.kind == "scripts"
-        and not (rule.names_its_skill and folded(rule.skill) != folded(name_in_rules(skill.name)))
-    ]
+    about = [rule for rule in permissions.rules if rule.kind == "scripts" and rule.is_for(name_in_rules(skill.name))]
     rule = max(about, key=lambda rule: rule.verdict.strictness, default=None)
     if rule is None or rule.verdict is Verdict.ALLOW:
         return decision

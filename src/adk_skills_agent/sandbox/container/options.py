@@ -11,7 +11,7 @@ from typing import Any
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.container.engine import EngineInfo
 from adk_skills_agent.sandbox.contract import HOME_DIR, SandboxPolicy
-from adk_skills_agent.sandbox.process.command import HIDDEN_OF_KERNEL, PENDING_SIGNALS, STACK_BYTES
+from adk_skills_agent.sandbox.process.command import HIDDEN_OF_KERNEL, PENDING_SIGNALS, STACK_BYTES, most_watches
 from adk_skills_agent.sandbox.process.seccomp import NAMESPACES, program
 from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.supervisor import frames
@@ -221,6 +221,7 @@ class Plan:
             "terminals": _MOST_TERMINALS,
             # A control group counts gVisor's own threads; the program counts those of the run.
             "tasks": policy.pids if is_gvisor else None,
+            "watches": most_watches(policy),
             "alone": True,
             # The engine's own filter leaves more open than a script needs: ptrace, io_uring, netlink, other tables.
             "filters": {arch: frames.base64(program(arch, NAMESPACES)) for arch in NUMBERS},

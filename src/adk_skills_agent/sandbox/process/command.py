@@ -329,6 +329,14 @@ HIDDEN_OF_KERNEL = "locks"
 """The name in /proc whose readers hold the lock of all locks of files, for as long as the list is (row 344)."""
 
 
+def most_watches(policy: SandboxPolicy) -> int | None:
+    """Files that the epoll instances of a run may watch together, as many as 64 busy servers have, or as one process
+    may open. What happens to a file is told to all that watch it in one go, with interrupts off, and often at nobody's
+    cost (row 363).
+    """
+    return None if policy.open_files is None else max(16_384, policy.open_files)
+
+
 def launcher(policy: SandboxPolicy, marker: str, argv: list[str]) -> list[str]:
     """The command line that applies the limits and then becomes ``argv``, whose elements stay literal.
 

@@ -8,14 +8,12 @@ That is best effort: a process that gives up all three is not found, and is the 
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import os
 import re
 import signal
-import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from adk_skills_agent.platforms import PAGE_BYTES, own_groups
@@ -361,30 +359,19 @@ def children_of(pid: int) -> list[int]:
 
 EVERYTHING = 1 << 62
 """Bytes where nothing says how many."""
-SURE_PLACE = 1000
-"""See :func:`hiding_places`."""
 LOOK_SECONDS = 0.2
 """How long at most one look goes through files, or through mappings and descriptors for them."""
 
-_BLOCK = 512
-_ADDING_SECONDS = 0.03
+ADDING_SECONDS = 0.03
 # What takes the machine's memory and says so.
 _NAMED = frozenset(
     b"MemFree Buffers Cached SwapCached AnonPages Slab KernelStack PageTables SecPageTables Percpu".split()
 )
 _OTHER_LINES = frozenset(b"MemTotal MemAvailable SwapTotal SwapFree Shmem SUnreclaim".split())
 _SCARCE_BYTES = 256 << 20  # twice what one run made the kernel keep between two looks; on small machines a 32nd
-_MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
-_MAPPING_BYTES, _USUAL_MAPPINGS = 256, 65_530  # what the kernel keeps of a mapping; how many a process may have
+MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
 _KEPT_PAGES = re.compile(rb"^ +count: +([0-9]+)$", re.MULTILINE)
-_ON_THE_WAY = re.compile(rb"^scm_fds:\s+([1-9][0-9]*)", re.MULTILINE)
-_ZONES_BYTES = 1 << 22  # a hundred for each processor and zone
-_LOCK_BYTES = 256  # also of a file that an epoll instance watches
-_CHANGE_BYTES = 320  # one that an inotify instance was told of
-_ENTRY_BYTES = 4 << 20  # what an open file of /proc keeps of its largest entry, which for an inotify instance is all
-_MOST_OF_A_BYTE = 85  # seventeen pages for what is counted as 800 bytes
-_HIDDEN = "hidden"
-_TOO_LONG = "/ (too long)"
+ZONES_BYTES = 1 << 22  # a hundred for each processor and zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,7 +416,7 @@ def machine_memory() -> MachineMemory:
                 found[name] = int(rest.split()[0]) * 1024
     # The data of large messages is in pages that no line counts. Nor does one count the free pages that each processor
     # keeps: gigabytes, up to an eighth of the memory, which come and go with what anybody lets go of (row 217).
-    kept = sum(map(int, _KEPT_PAGES.findall(_text(f"{PROC}/zoneinfo", _ZONES_BYTES)))) * PAGE_BYTES
+    kept = sum(map(int, _KEPT_PAGES.findall(text_of(f"{PROC}/zoneinfo", ZONES_BYTES)))) * PAGE_BYTES
     unnamed = found.get(b"MemTotal", 0) - sum(found.get(name, 0) for name in _NAMED) - kept
     kernel = found.get(b"SUnreclaim", 0) + max(unnamed, 0)
     available = found.get(b"MemAvailable", EVERYTHING) + found.get(b"SwapFree", 0)
@@ -452,8 +439,8 @@ def group_memory() -> tuple[int, int]:
     for folder, version in _limited_groups():
         names = _GROUP_FILES[version]
         with contextlib.suppress(ValueError):  # there is no limit any more
-            limit, used = (int(_text(f"{folder}/{name}")) for name in names[:2])
-            counts = dict(line.split() for line in _text(f"{folder}/memory.stat").splitlines())
+            limit, used = (int(text_of(f"{folder}/{name}")) for name in names[:2])
+            counts = dict(line.split() for line in text_of(f"{folder}/memory.stat").splitlines())
             left = limit - used + sum(int(counts.get(name.encode(), 0)) for name in names[2:])
             least, most = min((least, most), (left, limit))
     return max(least, 0), most
@@ -471,13 +458,13 @@ def _limited_groups() -> tuple[tuple[str, int], ...]:
     """Folders of the memory group of this process and of those above it that can be seen, as far as they have a limit,
     and their version.
     """
-    groups, mounts = (os.fsdecode(_text(f"{PROC}/self/{name}", _ZONES_BYTES)) for name in ("cgroup", "mountinfo"))
+    groups, mounts = (os.fsdecode(text_of(f"{PROC}/self/{name}", ZONES_BYTES)) for name in ("cgroup", "mountinfo"))
     own = own_groups(groups, mounts)
     version, folder = (1, own["memory"]) if "memory" in own else (2, own.get("", ""))
     found = []
     while len(folder) > 1:
         with contextlib.suppress(ValueError):  # "max", or no group
-            if int(_text(f"{folder}/{_GROUP_FILES[version][0]}")) < EVERYTHING:
+            if int(text_of(f"{folder}/{_GROUP_FILES[version][0]}")) < EVERYTHING:
                 found.append((folder, version))
         folder = os.path.dirname(folder)  # noqa: PTH120
     return tuple(found)
@@ -486,7 +473,7 @@ def _limited_groups() -> tuple[tuple[str, int], ...]:
 def machine_files() -> tuple[int, int]:
     """How many files all programs of the machine have open together, and may have."""
     try:
-        there, _, most = map(int, _text(f"{PROC}/sys/fs/file-nr").split())
+        there, _, most = map(int, text_of(f"{PROC}/sys/fs/file-nr").split())
     except ValueError:
         return 0, EVERYTHING
     return there, most
@@ -499,7 +486,7 @@ def mapped_files(pids: Iterable[int], enough: int) -> int:
     found = 0
     for pid in pids:
         with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
-            while found <= enough and (text := stream.read(_MAPS_BYTES)):
+            while found <= enough and (text := stream.read(MAPS_BYTES)):
                 found += text.count(b" /")
     return found
 
@@ -526,75 +513,18 @@ def _added(pids: Iterable[int], name: bytes) -> int:
     return total * 1024
 
 
-def holds_sockets(pids: Iterable[int]) -> bool:
-    """Whether one of these processes has a socket open, whose buffers nothing shows, or does not show what it has."""
-    return any(where.startswith(("socket:", _HIDDEN)) for pid in pids for _, where in _open_files(pid))
-
-
-def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages: bool = False) -> int:
-    """Bytes that the kernel may hold for these processes at most: buffers of their sockets, lists of their mappings, of
-    their locks of files, and of what they watch. Of mappings and locks nothing is charged to a control group, nor of
-    connections that nobody has accepted (row 136). It may be anything for a process that does not show its open files
-    to the agent (row 177), unless it is one of the ``guarded``, which are ours. Without a control group (``pages``) the
-    buffers of sockets may hold whole pages of which they count one byte (``splice``, row 175).
-    """
-    held = _MOST_OF_A_BYTE if pages else 1
-    pids = list(pids)
-    until = time.monotonic() + _ADDING_SECONDS
-    sockets: set[str] = set()
-    # Since Linux 6.16 a connection may receive 32 MiB that nobody takes.
-    most_in_socket = max(kernel_setting(f"net/ipv4/tcp_{way}mem", 4 << 20) for way in "rw")
-    found = _sockets_in_namespace(pids) * most_in_socket * held
-    for pid in pids:
-        for path, where in _open_files(pid):
-            if where == _HIDDEN:
-                if pid not in guarded:
-                    return EVERYTHING
-            elif where.startswith("socket:"):
-                sockets.add(where)
-            elif where.startswith("anon_inode:inotify"):
-                found += kernel_setting("fs/inotify/max_queued_events", 16_384) * _CHANGE_BYTES
-            elif where.startswith(f"{PROC}/") and "/fdinfo/" in where:
-                found += _ENTRY_BYTES
-            elif where.startswith(("/", "anon_inode:[eventpoll]")):
-                listed = _text(path.replace("/fd/", "/fdinfo/"))
-                entries = listed.count(b"lock:") + listed.count(b"tfd:")
-                found += EVERYTHING if len(listed) == _MAPS_BYTES else entries * _LOCK_BYTES
-        if len(_text(f"{PROC}/{pid}/maps")) == _MAPS_BYTES:
-            found += kernel_setting("vm/max_map_count", _USUAL_MAPPINGS) * _MAPPING_BYTES
-        if time.monotonic() > until:
-            return EVERYTHING
-    return found + len(sockets) * 2 * kernel_setting("net/core/wmem_max", 212_992) * held
-
-
-def _text(path: str, most_bytes: int = _MAPS_BYTES) -> bytes:
+def text_of(path: str, most_bytes: int = MAPS_BYTES) -> bytes:
     """The beginning of a file of ``/proc``; empty when its process has ended."""
     with contextlib.suppress(OSError), open(path, "rb") as stream:
         return stream.read(most_bytes)
     return b""
 
 
-def _sockets_in_namespace(pids: Iterable[int]) -> int:
-    """Sockets in a network namespace of a run's own, with those that no process has accepted or that are closing."""
-    for pid in pids:
-        with contextlib.suppress(ValueError, IndexError):
-            if _has_own_network(pid):
-                return int(_text(f"{PROC}/{pid}/net/sockstat").split()[2])
-    return 0
-
-
-def _has_own_network(pid: int) -> bool:
-    """Whether a process is in another network namespace than this one."""
-    with contextlib.suppress(OSError):  # it ended
-        return os.readlink(f"{PROC}/{pid}/ns/net") != os.readlink(f"{PROC}/self/ns/net")  # noqa: PTH115
-    return False
-
-
 def tcp_sockets(pid: int) -> int:
     """TCP sockets in the network namespace of a process, with those that nobody has accepted or that are closing."""
     found = 0
     for name in ("sockstat", "sockstat6"):
-        for line in _text(f"{PROC}/{pid}/net/{name}").splitlines():
+        for line in text_of(f"{PROC}/{pid}/net/{name}").splitlines():
             if line.startswith((b"TCP: inuse ", b"TCP6: inuse ")):
                 found += int(line.split()[2])
     return found
@@ -607,148 +537,9 @@ def kernel_setting(name: str, usual: int) -> int:
     ``usual`` where the system does not say.
     """
     try:
-        return int(_text(f"{PROC}/sys/{name}").split()[-1])
+        return int(text_of(f"{PROC}/sys/{name}").split()[-1])
     except (ValueError, IndexError):
         return usual
-
-
-def memory_in_files(pids: Iterable[int]) -> int:
-    """Bytes in nameless files these processes hold open, each file once."""
-    return _bytes_open(pids, lambda where: where.startswith("/memfd:"))
-
-
-def deleted_files(pids: Iterable[int], folder: str, *, too_deep: bool) -> int:
-    """Bytes in files without a name any more that were below a host folder and that these processes hold open;
-    ``too_deep`` says whether those count that may have been anywhere, because the kernel does not tell their path.
-    """
-
-    def is_below(where: str) -> bool:
-        return (too_deep and where == _TOO_LONG) or (where.startswith(f"{folder}/") and where.endswith(" (deleted)"))
-
-    return _bytes_open(pids, is_below)
-
-
-def may_hide_memory(pids: Iterable[int]) -> bool:
-    """Whether these processes have what can hold shared memory that nothing shows.
-
-    Sockets carry descriptors on their way from one process to another, and the pages of a shared mapping stay when the
-    process gives them back.
-    """
-    pids = list(pids)
-    if holds_sockets(pids):
-        return True
-    until = time.monotonic() + _ADDING_SECONDS
-    for pid in pids:
-        if time.monotonic() > until:
-            return True  # so many mappings that it takes long to look at them
-        try:
-            with open(f"{PROC}/{pid}/maps", "rb") as stream:
-                if any(b"s" in line.split(None, 2)[1] and b" (deleted)" in line for line in stream):
-                    return True
-        except (OSError, IndexError):  # it ended
-            continue
-    return False
-
-
-def shared_memory(members: list[ProcessInfo]) -> int:
-    """Bytes of shared memory that these processes show: nameless files they hold open, and what they have mapped,
-    divided among those that share it. :data:`EVERYTHING` when that takes too long to add up.
-    """
-    until = time.monotonic() + _ADDING_SECONDS
-    used = memory_in_files(info.shown for info in members)
-    for info in members:
-        used += _proportional(info, b"Pss_Shmem:")
-        if time.monotonic() > until:
-            return EVERYTHING
-    return used
-
-
-def hiding_places(pids: Iterable[int], guarded: Collection[int] = ()) -> int:
-    """How many places these processes have where shared memory can be that nothing shows: :data:`SURE_PLACE` for each
-    descriptor on its way through a socket, each connection that nobody has accepted, and each mapping of a file without
-    a name; one for any other socket. ``guarded`` ones are ours; one that does not show what it has can have any number.
-    """
-    found, until = 0, time.monotonic() + _ADDING_SECONDS
-    pids = [pid for pid in pids if pid not in guarded]
-    if pids and _has_own_network(pids[0]):
-        unix = [line.split() for line in _text(f"{PROC}/{pids[0]}/net/unix", _ZONES_BYTES).splitlines()[1:]]
-        found += SURE_PLACE * sum(len(line) > 6 and line[6] == b"0" for line in unix)
-    for pid in pids:
-        for path, where in _open_files(pid):
-            if where == _HIDDEN:
-                return EVERYTHING
-            if where.startswith("socket:"):
-                told = _ON_THE_WAY.search(_text(path.replace("/fd/", "/fdinfo/")))
-                found += 1 if told is None else SURE_PLACE * int(told[1])
-        with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
-            found += SURE_PLACE * sum(line.endswith(b" (deleted)\n") for line in stream)
-        if time.monotonic() > until:
-            return EVERYTHING
-    return found
-
-
-def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = ()) -> bool:
-    """Whether these processes can have deleted files below a host folder that no open descriptor shows: mapped ones,
-    those on their way through a socket, and those of a process that shows nothing, unless it is ``guarded``.
-    """
-    mapped, until = f" {folder}/".encode(), time.monotonic() + LOOK_SECONDS
-    for pid in sorted(pids, key=lambda _: os.urandom(4)):  # whom time is left for is nobody's choice
-        with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
-            if any(mapped in line and line.endswith(b" (deleted)\n") for line in stream):
-                return True
-        for path, where in _open_files(pid):
-            if where == _HIDDEN:
-                if pid not in guarded:
-                    return True
-            elif where.startswith("socket:") and _ON_THE_WAY.search(_text(path.replace("/fd/", "/fdinfo/"))):
-                return True
-        if time.monotonic() > until:
-            break  # so many mappings or open files that the next looks see the others
-    return False
-
-
-def _bytes_open(pids: Iterable[int], counts: Callable[[str], bool]) -> int:
-    """Bytes of those nameless files these processes hold open, each file once."""
-    sizes: dict[tuple[int, int], int] = {}
-    for pid in pids:
-        for path, where in _open_files(pid):
-            if not counts(where):
-                continue
-            try:
-                info = os.stat(path)  # noqa: PTH116
-            except OSError:  # closed in the meantime
-                continue
-            if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
-                sizes[info.st_dev, info.st_ino] = info.st_blocks * _BLOCK
-    return sum(sizes.values())
-
-
-def _open_files(pid: int) -> Iterator[tuple[str, str]]:
-    """The path of each open descriptor below ``/proc``, and where it leads. That is :data:`_HIDDEN` for a live process
-    which an agent without privileges may not look into (PR_SET_DUMPABLE, a program without the right to be read), and
-    :data:`_TOO_LONG` for a file that is so deep in folders that the kernel does not say where (row 271).
-    """
-    try:
-        names = os.listdir(f"{PROC}/{pid}/fd")  # noqa: PTH208
-    except PermissionError:
-        if not is_ending(pid):
-            yield f"{PROC}/{pid}/fd", _HIDDEN
-        return
-    except OSError:  # it ended
-        return
-    # The file of a program is held without a descriptor, and without a mapping when the program has left it.
-    for path in (f"{PROC}/{pid}/exe", *(f"{PROC}/{pid}/fd/{name}" for name in names)):
-        try:
-            where = os.readlink(path)  # noqa: PTH115
-        except PermissionError:  # a list of names is no sight of what they are (row 340)
-            if not is_ending(pid):
-                yield f"{PROC}/{pid}/fd", _HIDDEN
-            return
-        except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:  # closed in the meantime
-                continue
-            where = _TOO_LONG
-        yield path, where
 
 
 def private_memory(pids: Iterable[int]) -> int:
@@ -769,26 +560,26 @@ def reserved_memory(pids: Iterable[int]) -> int:
     """Bytes of private memory these processes may write to, touched or not: what ``vm.overcommit_memory=2`` counts."""
     pages = 0
     for pid in pids:
-        fields = _text(f"{PROC}/{pid}/statm").split()
+        fields = text_of(f"{PROC}/{pid}/statm").split()
         pages += int(fields[5]) if len(fields) > 5 else 0
     return pages * PAGE_BYTES
 
 
 def used_together(members: list[ProcessInfo]) -> int:
     """Bytes these processes use together. A process of very many mappings takes the kernel long to add up (row 84):
-    after twice :data:`_ADDING_SECONDS` of processor time, enough for 2 GiB, the rest counts with all its own pages.
+    after twice :data:`ADDING_SECONDS` of processor time, enough for 2 GiB, the rest counts with all its own pages.
     """
-    until = time.thread_time() + 2 * _ADDING_SECONDS
+    until = time.thread_time() + 2 * ADDING_SECONDS
     used = 0
     for number, info in enumerate(sorted(members, key=lambda process: process.rss_pages, reverse=True)):
         if number and time.thread_time() > until:
             used += private_memory([info.shown])
         else:
-            used += _proportional(info)
+            used += proportional(info)
     return used
 
 
-def _proportional(info: ProcessInfo, name: bytes = b"Pss:") -> int:
+def proportional(info: ProcessInfo, name: bytes = b"Pss:") -> int:
     """Memory of a process with shared pages divided among those that share them, in bytes: all, or what has a name."""
     try:
         with open(f"{PROC}/{info.shown}/smaps_rollup", "rb") as stream:

@@ -22,30 +22,33 @@ from adk_skills_agent.sandbox import threads as workers
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.files.collect import disk_usage
 from adk_skills_agent.sandbox.process.command import RUN_ID_VARIABLE
+from adk_skills_agent.sandbox.process.open_files import (
+    SURE_PLACE,
+    deleted_files,
+    hiding_places,
+    may_hide_files,
+    may_hide_memory,
+    memory_in_files,
+    most_in_kernel,
+    shared_memory,
+    watches,
+)
 from adk_skills_agent.sandbox.process.stalls import Wait, touch, wait_of
 from adk_skills_agent.sandbox.process.tree import (
     EVERYTHING,
     LOOK_SECONDS,
     PROC,
-    SURE_PLACE,
     MachineMemory,
     ProcessInfo,
     RunMarks,
     all_processes,
-    deleted_files,
-    hiding_places,
     kernel_setting,
     machine_files,
     machine_memory,
     mapped_files,
-    may_hide_files,
-    may_hide_memory,
-    memory_in_files,
-    most_in_kernel,
     page_tables,
     private_memory,
     reserved_memory,
-    shared_memory,
     swapped_out,
     used_together,
 )
@@ -141,6 +144,7 @@ class Limits:
             own, also while there are runs (row 223).
         waits: Whether it is one that waits for its run: another run is alone beside it.
         pids: See :data:`PIDS_FACTOR`.
+        watches: How many files its epoll instances may watch together (:func:`.command.most_watches`).
         disk: Each limited place, the workspace first.
         breach: Called in the watchdog's thread, at most once, with the status and a sentence.
         beyond: Tells of a limit that only the level sees, with the status and a sentence; None while it holds.
@@ -157,6 +161,7 @@ class Limits:
     on_look: Callable[[ResourceSample], None] | None = None
     bounded: bool = False
     guarded: Callable[[], Collection[int]] = tuple
+    watches: int | None = None
     imports: bool = False
     waits: bool = False
     peak_rss: int = 0
@@ -404,7 +409,8 @@ class Watchdog:
                     problem = _too_much(run, hidden, "shared memory that no process shows")
                 if problem is None and run is first_to_go:
                     problem = Status.OUT_OF_MEMORY, _SCARCE
-                problem = problem or _files_problem(run, own, files // len(runs)) or _disk_problem(run, own)
+                problem = problem or _files_problem(run, own, files // len(runs)) or _watches_problem(run, own)
+                problem = problem or _disk_problem(run, own)
                 if problem is None and run.on_look is not None:
                     run.on_look(_sample(run, own))
             except Exception:
@@ -686,6 +692,16 @@ def _files_problem(run: Limits, members: list[ProcessInfo], share: int) -> tuple
     if files <= share:
         return None
     return Status.ERROR, f"Stopped: it mapped more than {share:,} files, and the machine may have no more open soon."
+
+
+def _watches_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str] | None:
+    if run.watches is None:
+        return None
+    with run.dear("watches") as is_due:
+        found = watches((info.shown for info in members), run.watches, run.guarded()) if is_due else 0
+    if found <= run.watches:
+        return None
+    return Status.ERROR, f"Stopped: it watched more than {run.watches:,} files (epoll)."
 
 
 def _disk_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str] | None:

@@ -167,6 +167,8 @@ class Answer:
             return [f"Stopped: it opened more terminals than are allowed, {terminals:.0f}."]
         if cause is None and (tasks := self.number("tasks")):
             return [f"Stopped: it had more processes and threads than pids, {tasks:.0f}."]
+        if cause is None and (watches := self.number("watches")):
+            return [f"Stopped: it watched more than {watches:,.0f} files (epoll)."]
         return []
 
     def take(self, frame: frames.Frame) -> bool:

@@ -10,8 +10,8 @@ Host to supervisor (``t`` is the kind; what has a default may be left out):
                       the soft and the hard one. ``alone``: every process in the sandbox is its own, and may be
                       killed. ``inodes``: most files below each of these paths. ``sockets``: most in its network,
                       ``socket_bytes``: most in those for TCP and datagrams. ``terminals``: most of them. ``tasks``:
-                      most processes and threads. ``nice``: niceness of what it starts. ``batch``: ``close`` waits
-                      for what runs.
+                      most processes and threads. ``watches``: most files that epoll instances watch. ``nice``:
+                      niceness of what it starts. ``batch``: ``close`` waits for what runs.
 ``put``               ``path`` below the working directory, or absolute; ``kind`` ``file`` | ``folder`` | ``link``,
                       ``mode``, ``b64`` (the content, or the next piece of it), ``more`` (another piece follows),
                       ``target`` (of a link). Not answered, unless it fails: ``failed``.
@@ -40,7 +40,8 @@ Supervisor to host:
                       (1 or 2: that stream was too much), ``lost`` (a clause: why the Python state is gone; null: it is
                       there), ``started`` (false: the command could not be started, ``reason`` says why), ``cpu_ms``,
                       ``out_of_cpu``, ``oom`` (the kernel ended a process for its memory; with ``sockets`` it was in
-                      these), ``disk`` (where too many files were), ``terminals`` and ``tasks`` (there were more),
+                      these), ``disk`` (where too many files were), ``terminals``, ``tasks`` and ``watches`` (there
+                      were more),
                       ``killed`` (processes left by a command), ``unlisted`` (files neither sent nor named), ``cut``
                       (only so many entries were looked at). The last frame of its id.
 ``failed``            ``of`` (a kind), ``reason``: a ``put`` or a frame could not be carried out.

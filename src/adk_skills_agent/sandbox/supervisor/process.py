@@ -33,6 +33,8 @@ _GREETED_SECONDS = 60
 _LOOK_SECONDS = 0.005
 _PAUSE_SECONDS = 0.001
 _END_SECONDS = 5.0
+_PAUSE_FACTOR = 20  # at most one part in so many of the time is spent counting watches
+_UNSEEN_WATCHES = 2048
 _HEAD_BYTES = 256  # what the kernel reads to find a #! line
 
 
@@ -353,6 +355,35 @@ def _tasks() -> int:
     return found
 
 
+def _watches(enough: int) -> int:
+    """The files that epoll instances of other processes watch, no further than ``enough``; a guess for a process that
+    does not show what it has open.
+    """
+    found = 0
+    for pid, state, _ in _processes():
+        if pid == os.getpid() or state in "ZX":
+            continue
+        try:
+            # Of the last thread: that of a process whose first one has ended is empty (row 246).
+            folder = f"/proc/{pid}/task/" + os.listdir(f"/proc/{pid}/task")[-1] + "/fd"
+            names = os.listdir(folder)
+        except PermissionError:
+            found += _UNSEEN_WATCHES
+            continue
+        except OSError:
+            continue  # ended meanwhile
+        for name in names:
+            try:
+                if os.readlink(folder + "/" + name) == "anon_inode:[eventpoll]":
+                    with open(folder + "info/" + name, "rb") as file:
+                        found += file.read(enough * 100).count(b"tfd:")
+            except OSError:
+                pass  # closed meanwhile
+        if found > enough:
+            break
+    return found
+
+
 def limit_files(most: int) -> None:
     """Limit the open files of everything that is started from here on, and not this process's own.
 
@@ -512,7 +543,8 @@ class Watch:
     are the most of the sandbox's network, those that nobody accepted among them; None where it has none of its own.
     ``socket_bytes`` are the most that those for TCP and datagrams may hold.
     ``terminals`` are the most that it may open; None where they are not its own. ``tasks`` are the most processes and
-    threads besides the supervisor, where nothing outside limits exactly those.
+    threads besides the supervisor, where nothing outside limits exactly those. ``watches`` are the most files that
+    epoll instances may watch.
     """
 
     def __init__(self) -> None:
@@ -521,6 +553,8 @@ class Watch:
         self.socket_bytes: int | None = None
         self.terminals: int | None = None
         self.tasks: int | None = None
+        self.watches: int | None = None
+        self._next_count = 0.0
         self._oom_before = 0
         self._cpu_before: int | None = None
         self._reaped_before = 0.0
@@ -565,6 +599,16 @@ class Watch:
         """Whether there are more processes and threads than it may have."""
         return self.tasks is not None and _tasks() > self.tasks
 
+    def has_many_watches(self) -> bool:
+        """Whether there are so many that to tell them all takes the machine's processors (row 363)."""
+        began = time.monotonic()
+        if self.watches is None or began < self._next_count:
+            return False
+        found = _watches(self.watches)
+        now = time.monotonic()
+        self._next_count = now + (now - began) * _PAUSE_FACTOR
+        return found > self.watches
+
     def rest(self, seconds: float | None) -> None:
         """An execution of code has ended, and what it left running may use some processor time until the next."""
         used = None if seconds is None else _counted(_CPU_MICROSECONDS)
@@ -586,7 +630,7 @@ class Watch:
 
     def is_wanted(self) -> bool:
         """Whether there is a limit that is looked at."""
-        return bool(self.inodes or self.sockets or self.terminals or self.tasks)
+        return bool(self.inodes or self.sockets or self.terminals or self.tasks or self.watches)
 
     def is_due(self) -> bool:
         """Whether it is time to look at the limits again; once in each interval."""

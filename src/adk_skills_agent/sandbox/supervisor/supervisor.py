@@ -117,6 +117,7 @@ class Supervisor:
                 watch.has_hidden_memory()
                 or watch.has_many_terminals()
                 or watch.has_many_tasks()
+                or watch.has_many_watches()
                 or watch.has_used_much_time()
             ):
                 self._end(0)
@@ -139,6 +140,9 @@ class Supervisor:
             if "tasks" not in run.done and self._watch.has_many_tasks():
                 run.done["tasks"] = self._watch.tasks
                 self._kill(run, "it had too many processes")
+            if "watches" not in run.done and self._watch.has_many_watches():
+                run.done["watches"] = self._watch.watches
+                self._kill(run, "it watched too many files")
         if run.drain_until is not None:
             if now >= run.drain_until or not self._pipes.of(run.id):
                 self._finish(run)
@@ -233,6 +237,7 @@ class Supervisor:
         self._watch.socket_bytes = frame.get("socket_bytes") or self._watch.socket_bytes
         self._watch.terminals = frame.get("terminals") or self._watch.terminals
         self._watch.tasks = frame.get("tasks") or self._watch.tasks
+        self._watch.watches = frame.get("watches") or self._watch.watches
         limits = dict(frame.get("limits") or {})
         if self._batch:  # the answer is a file, which may be larger than any that a command may write
             self._file_bytes = limits.pop("FSIZE", None)

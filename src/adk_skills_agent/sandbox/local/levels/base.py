@@ -45,6 +45,7 @@ from adk_skills_agent.sandbox.process.command import (
     encode,
     find_command,
     launcher,
+    most_watches,
     spelling,
     without_limits,
 )
@@ -409,7 +410,8 @@ class LocalRun:
         """What the watchdog looks at; ``hard`` names what the kernel bounds for the run as a whole."""
         pids = None if "pids" in hard else self._policy.pids
         memory, bounded = self._policy.memory_bytes, "memory" in hard
-        return Limits(self.marks, memory, pids, self.disk, breach, self.beyond, on_look, bounded, self.guarded)
+        watches = most_watches(self._policy)
+        return Limits(self.marks, memory, pids, self.disk, breach, self.beyond, on_look, bounded, self.guarded, watches)
 
     def guarded(self) -> frozenset[int]:
         """Its processes that are ours, and that nobody may look into: process 1, and what serves a session."""

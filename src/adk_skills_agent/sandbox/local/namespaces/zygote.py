@@ -55,6 +55,7 @@ from adk_skills_agent.sandbox.process.command import (
     own_id,
     search_path,
 )
+from adk_skills_agent.sandbox.process.open_files import memory_in_files
 from adk_skills_agent.sandbox.process.supervise import (
     Child,
     Launch,
@@ -65,7 +66,6 @@ from adk_skills_agent.sandbox.process.supervise import (
     spawner,
 )
 from adk_skills_agent.sandbox.process.system_calls import NUMBERS
-from adk_skills_agent.sandbox.process.tree import memory_in_files
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _PROGRAMS = ("program.py", "../namespaces/zygote_root.py", "../namespaces/zygote_program.py")

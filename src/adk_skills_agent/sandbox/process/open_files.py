@@ -1,0 +1,259 @@
+"""What the processes of a run hold open, and what the kernel keeps or hides behind it.
+
+Nothing of this is in their own memory: buffers of sockets, files without a name, descriptors on their way from one
+process to another, watches. Each look goes through ``/proc/PID/fd``, so that the watchdog takes it only when the
+machine has used more than before, or when its time allows (:meth:`.watchdog.Limits.dear`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from adk_skills_agent.sandbox.process.tree import (
+    ADDING_SECONDS,
+    EVERYTHING,
+    LOOK_SECONDS,
+    MAPS_BYTES,
+    PROC,
+    ZONES_BYTES,
+    ProcessInfo,
+    is_ending,
+    kernel_setting,
+    proportional,
+    text_of,
+)
+
+SURE_PLACE = 1000
+"""See :func:`hiding_places`."""
+_BLOCK = 512
+_ON_THE_WAY = re.compile(rb"^scm_fds:\s+([1-9][0-9]*)", re.MULTILINE)
+_MAPPING_BYTES, _USUAL_MAPPINGS = 256, 65_530  # what the kernel keeps of a mapping; how many a process may have
+_LOCK_BYTES = 256  # also of a file that an epoll instance watches
+_CHANGE_BYTES = 320  # one that an inotify instance was told of
+_ENTRY_BYTES = 4 << 20  # what an open file of /proc keeps of its largest entry, which for an inotify instance is all
+_MOST_OF_A_BYTE = 85  # seventeen pages for what is counted as 800 bytes
+_WATCHES_UNSEEN = 2048  # that count for a process which does not show its open files
+_WATCH_CHARS = 100
+_EPOLL = "anon_inode:[eventpoll]"
+_HIDDEN = "hidden"
+_TOO_LONG = "/ (too long)"
+
+
+def holds_sockets(pids: Iterable[int]) -> bool:
+    """Whether one of these processes has a socket open, whose buffers nothing shows, or does not show what it has."""
+    return any(where.startswith(("socket:", _HIDDEN)) for pid in pids for _, where in _open_files(pid))
+
+
+def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages: bool = False) -> int:
+    """Bytes that the kernel may hold for these processes at most: buffers of their sockets, lists of their mappings, of
+    their locks of files, and of what they watch. Of mappings and locks nothing is charged to a control group, nor of
+    connections that nobody has accepted (row 136). It may be anything for a process that does not show its open files
+    to the agent (row 177), unless it is one of the ``guarded``, which are ours. Without a control group (``pages``) the
+    buffers of sockets may hold whole pages of which they count one byte (``splice``, row 175).
+    """
+    held = _MOST_OF_A_BYTE if pages else 1
+    pids = list(pids)
+    until = time.monotonic() + ADDING_SECONDS
+    sockets: set[str] = set()
+    # Since Linux 6.16 a connection may receive 32 MiB that nobody takes.
+    most_in_socket = max(kernel_setting(f"net/ipv4/tcp_{way}mem", 4 << 20) for way in "rw")
+    found = _sockets_in_namespace(pids) * most_in_socket * held
+    for pid in pids:
+        for path, where in _open_files(pid):
+            if where == _HIDDEN:
+                if pid not in guarded:
+                    return EVERYTHING
+            elif where.startswith("socket:"):
+                sockets.add(where)
+            elif where.startswith("anon_inode:inotify"):
+                found += kernel_setting("fs/inotify/max_queued_events", 16_384) * _CHANGE_BYTES
+            elif where.startswith(f"{PROC}/") and "/fdinfo/" in where:
+                found += _ENTRY_BYTES
+            elif where.startswith(("/", _EPOLL)):
+                listed = text_of(path.replace("/fd/", "/fdinfo/"))
+                entries = listed.count(b"lock:") + listed.count(b"tfd:")
+                found += EVERYTHING if len(listed) == MAPS_BYTES else entries * _LOCK_BYTES
+        if len(text_of(f"{PROC}/{pid}/maps")) == MAPS_BYTES:
+            found += kernel_setting("vm/max_map_count", _USUAL_MAPPINGS) * _MAPPING_BYTES
+        if time.monotonic() > until:
+            return EVERYTHING
+    return found + len(sockets) * 2 * kernel_setting("net/core/wmem_max", 212_992) * held
+
+
+def watches(pids: Iterable[int], enough: int, guarded: Collection[int] = ()) -> int:
+    """How many files the epoll instances of these processes watch together, each for itself; no further than
+    ``enough``, nor longer than :data:`LOOK_SECONDS`: those that are left are seen by the next looks.
+    """
+    found, until = 0, time.monotonic() + LOOK_SECONDS
+    for pid in sorted(pids, key=lambda _: os.urandom(4)):
+        for path, where in _open_files(pid):
+            if where == _HIDDEN:
+                found += 0 if pid in guarded else _WATCHES_UNSEEN
+            elif where == _EPOLL:
+                found += text_of(path.replace("/fd/", "/fdinfo/"), enough * _WATCH_CHARS).count(b"tfd:")
+            if found > enough:
+                return found
+        if time.monotonic() > until:
+            break
+    return found
+
+
+def _sockets_in_namespace(pids: Iterable[int]) -> int:
+    """Sockets in a network namespace of a run's own, with those that no process has accepted or that are closing."""
+    for pid in pids:
+        with contextlib.suppress(ValueError, IndexError):
+            if _has_own_network(pid):
+                return int(text_of(f"{PROC}/{pid}/net/sockstat").split()[2])
+    return 0
+
+
+def _has_own_network(pid: int) -> bool:
+    """Whether a process is in another network namespace than this one."""
+    with contextlib.suppress(OSError):  # it ended
+        return os.readlink(f"{PROC}/{pid}/ns/net") != os.readlink(f"{PROC}/self/ns/net")  # noqa: PTH115
+    return False
+
+
+def memory_in_files(pids: Iterable[int]) -> int:
+    """Bytes in nameless files these processes hold open, each file once."""
+    return _bytes_open(pids, lambda where: where.startswith("/memfd:"))
+
+
+def deleted_files(pids: Iterable[int], folder: str, *, too_deep: bool) -> int:
+    """Bytes in files without a name any more that were below a host folder and that these processes hold open;
+    ``too_deep`` says whether those count that may have been anywhere, because the kernel does not tell their path.
+    """
+
+    def is_below(where: str) -> bool:
+        return (too_deep and where == _TOO_LONG) or (where.startswith(f"{folder}/") and where.endswith(" (deleted)"))
+
+    return _bytes_open(pids, is_below)
+
+
+def may_hide_memory(pids: Iterable[int]) -> bool:
+    """Whether these processes have what can hold shared memory that nothing shows.
+
+    Sockets carry descriptors on their way from one process to another, and the pages of a shared mapping stay when the
+    process gives them back.
+    """
+    pids = list(pids)
+    if holds_sockets(pids):
+        return True
+    until = time.monotonic() + ADDING_SECONDS
+    for pid in pids:
+        if time.monotonic() > until:
+            return True  # so many mappings that it takes long to look at them
+        try:
+            with open(f"{PROC}/{pid}/maps", "rb") as stream:
+                if any(b"s" in line.split(None, 2)[1] and b" (deleted)" in line for line in stream):
+                    return True
+        except (OSError, IndexError):  # it ended
+            continue
+    return False
+
+
+def shared_memory(members: list[ProcessInfo]) -> int:
+    """Bytes of shared memory that these processes show: nameless files they hold open, and what they have mapped,
+    divided among those that share it. :data:`EVERYTHING` when that takes too long to add up.
+    """
+    until = time.monotonic() + ADDING_SECONDS
+    used = memory_in_files(info.shown for info in members)
+    for info in members:
+        used += proportional(info, b"Pss_Shmem:")
+        if time.monotonic() > until:
+            return EVERYTHING
+    return used
+
+
+def hiding_places(pids: Iterable[int], guarded: Collection[int] = ()) -> int:
+    """How many places these processes have where shared memory can be that nothing shows: :data:`SURE_PLACE` for each
+    descriptor on its way through a socket, each connection that nobody has accepted, and each mapping of a file without
+    a name; one for any other socket. ``guarded`` ones are ours; one that does not show what it has can have any number.
+    """
+    found, until = 0, time.monotonic() + ADDING_SECONDS
+    pids = [pid for pid in pids if pid not in guarded]
+    if pids and _has_own_network(pids[0]):
+        unix = [line.split() for line in text_of(f"{PROC}/{pids[0]}/net/unix", ZONES_BYTES).splitlines()[1:]]
+        found += SURE_PLACE * sum(len(line) > 6 and line[6] == b"0" for line in unix)
+    for pid in pids:
+        for path, where in _open_files(pid):
+            if where == _HIDDEN:
+                return EVERYTHING
+            if where.startswith("socket:"):
+                told = _ON_THE_WAY.search(text_of(path.replace("/fd/", "/fdinfo/")))
+                found += 1 if told is None else SURE_PLACE * int(told[1])
+        with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
+            found += SURE_PLACE * sum(line.endswith(b" (deleted)\n") for line in stream)
+        if time.monotonic() > until:
+            return EVERYTHING
+    return found
+
+
+def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = ()) -> bool:
+    """Whether these processes can have deleted files below a host folder that no open descriptor shows: mapped ones,
+    those on their way through a socket, and those of a process that shows nothing, unless it is ``guarded``.
+    """
+    mapped, until = f" {folder}/".encode(), time.monotonic() + LOOK_SECONDS
+    for pid in sorted(pids, key=lambda _: os.urandom(4)):  # whom time is left for is nobody's choice
+        with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
+            if any(mapped in line and line.endswith(b" (deleted)\n") for line in stream):
+                return True
+        for path, where in _open_files(pid):
+            if where == _HIDDEN:
+                if pid not in guarded:
+                    return True
+            elif where.startswith("socket:") and _ON_THE_WAY.search(text_of(path.replace("/fd/", "/fdinfo/"))):
+                return True
+        if time.monotonic() > until:
+            break  # so many mappings or open files that the next looks see the others
+    return False
+
+
+def _bytes_open(pids: Iterable[int], counts: Callable[[str], bool]) -> int:
+    """Bytes of those nameless files these processes hold open, each file once."""
+    sizes: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        for path, where in _open_files(pid):
+            if not counts(where):
+                continue
+            try:
+                info = os.stat(path)  # noqa: PTH116
+            except OSError:  # closed in the meantime
+                continue
+            if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
+                sizes[info.st_dev, info.st_ino] = info.st_blocks * _BLOCK
+    return sum(sizes.values())
+
+
+def _open_files(pid: int) -> Iterator[tuple[str, str]]:
+    """The path of each open descriptor below ``/proc``, and where it leads. That is :data:`_HIDDEN` for a live process
+    which an agent without privileges may not look into (PR_SET_DUMPABLE, a program without the right to be read), and
+    :data:`_TOO_LONG` for a file that is so deep in folders that the kernel does not say where (row 271).
+    """
+    try:
+        names = os.listdir(f"{PROC}/{pid}/fd")  # noqa: PTH208
+    except PermissionError:
+        if not is_ending(pid):
+            yield f"{PROC}/{pid}/fd", _HIDDEN
+        return
+    except OSError:  # it ended
+        return
+    # The file of a program is held without a descriptor, and without a mapping when the program has left it.
+    for path in (f"{PROC}/{pid}/exe", *(f"{PROC}/{pid}/fd/{name}" for name in names)):
+        try:
+            where = os.readlink(path)  # noqa: PTH115
+        except PermissionError:  # a list of names is no sight of what they are (row 340)
+            if not is_ending(pid):
+                yield f"{PROC}/{pid}/fd", _HIDDEN
+            return
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:  # closed in the meantime
+                continue
+            where = _TOO_LONG
+        yield path, where
