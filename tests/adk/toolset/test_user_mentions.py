@@ -16,6 +16,7 @@ from google.genai import types
 from talking import Talk
 from toolset_agents import LOADS, agent_with, bodies, lazily
 
+from adk_skills_agent.adk.activation import mentions
 from adk_skills_agent.adk.activation.mentions import mentioned_skills
 
 NAMES = {"one", "two", "csv-report", "snake_case", "été"}
@@ -56,6 +57,20 @@ def test_a_message_of_many_words_is_not_looked_up_without_end() -> None:
     content = types.Content(role="user", parts=[types.Part(text=words)])
     assert mentioned_skills(content, lambda name: bool(looked_up.append(name))) == []
     assert len(looked_up) == len(set(looked_up)) == 1_000
+
+
+def test_row_365_only_the_beginning_and_the_end_of_a_message_are_searched() -> None:
+    """Seen: 12 MB of one mention again and again stopped the event loop for 4 s at each request of the turn."""
+    pasted = "x " * mentions.MAX_SEARCHED
+    parts = [types.Part(text=f"$one {pasted} /two {pasted} /one-two"), types.Part(text=f"$two {pasted} $three")]
+    content = types.Content(role="user", parts=parts)
+    assert mentioned_skills(content, {"one", "two", "one-two", "three"}.__contains__) == ["one", "three"]
+
+    again = [" $a" * 1_000_000] * 3
+    assert len(list(mentions._mentions(again))) <= 2 * mentions.MAX_SEARCHED // 3 + 2
+
+    cut = "x" * (mentions.MAX_SEARCHED - 5) + " $one/two" + " x" * mentions.MAX_SEARCHED
+    assert mentioned_skills(types.Content(role="user", parts=[types.Part(text=cut)]), {"one"}.__contains__) == []
 
 
 @pytest.mark.behaviour(

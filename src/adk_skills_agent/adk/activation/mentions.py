@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -103,6 +103,10 @@ async def _activated(runtime: SkillRuntime, tool_context: ToolContext, name: str
 MAX_MENTIONS = 5
 MAX_LOOKED_UP = 1_000
 """Different words of a message that are looked up: a message may have millions, and nothing else runs meanwhile."""
+MAX_SEARCHED = 100_000
+"""Characters of a message that are searched at its beginning, and as many at its end, at each request of the turn: what
+is between was not written by hand (row 365).
+"""
 _MENTION = re.compile(r"(?:^|(?<=[\s(\"'`,;]))[$/]([^\W_][\w-]{0,63})(?![\w/-])")
 """At the beginning or after a space or bracket, and not the beginning of a path such as ``/usr/bin``."""
 
@@ -114,14 +118,24 @@ def mentioned_skills(content: types.Content | None, known: Callable[[str], bool]
     """
     names: dict[str, None] = {}
     looked_up: set[str] = set()
-    for part in (content.parts or []) if content is not None else []:
-        for found in _MENTION.finditer(part.text or ""):
-            name = found.group(1).rstrip("-")
-            if name in looked_up:
-                continue
-            looked_up.add(name)
-            if known(name):
-                names[name] = None
-            if len(names) == MAX_MENTIONS or len(looked_up) == MAX_LOOKED_UP:
-                return list(names)
+    for name in _mentions([part.text for part in content.parts or () if part.text] if content is not None else []):
+        if name in looked_up:
+            continue
+        looked_up.add(name)
+        if known(name):
+            names[name] = None
+        if len(names) == MAX_MENTIONS or len(looked_up) == MAX_LOOKED_UP:
+            break
     return list(names)
+
+
+def _mentions(texts: list[str]) -> Iterator[str]:
+    """What looks like a skill's name at the beginning and at the end of what was written."""
+    left = MAX_SEARCHED
+    for number, text in enumerate(texts, 1):
+        end = min(left, len(text))
+        left -= end
+        found = [each for each in _MENTION.finditer(text, 0, end) if each.end() < end or end == len(text)]
+        if number == len(texts):
+            found += _MENTION.finditer(text, max(end, len(text) - MAX_SEARCHED))
+        yield from (each.group(1).rstrip("-") for each in found)

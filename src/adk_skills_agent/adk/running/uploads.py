@@ -73,7 +73,7 @@ class Upload:
     path: str  # where it is in the workspace, or what it was called when it was not copied
     size: int
     problem: str = ""  # why it was not copied, or empty
-    digest: bytes = b""  # the sha256 of its bytes
+    digest: bytes = b""  # the sha256 of its bytes, when it was copied
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class Uploads:
         except SkillsError as error:  # a full disk, too many runs: the turn goes on, and the next request tries again
             logger.warning("the user's files were not copied into the workspace: %s", error.message)
             problems = "Files that the user attached are not in the working directory yet; try again later."
-        _replace_unreadable(llm_request, known.uploads)
+        await _replace_unreadable(llm_request, known.uploads)
         return " ".join(part for part in (_line(list(known.uploads.values())), problems) if part)
 
     async def _copy_new(
@@ -169,7 +169,7 @@ class Uploads:
             data = (inline.data or b"") if inline is not None else ((part.text or "") if part else "").encode()
             if inline is not None and "." not in name:
                 name = upload_name(source.name, inline.mime_type or "", len(known.uploads) + 1)
-        digest = hashlib.sha256(data).digest()
+        digest = b""
         policy = runtime.settings.policy
         problem = await asyncio.to_thread(_too_much, data, tuple(known.uploads.values()), policy, known.folder)
         path = f"{FOLDER}/{name}"
@@ -177,6 +177,7 @@ class Uploads:
             taken = {one.path.rpartition("/")[2].casefold() for one in known.uploads.values() if not one.problem}
             try:
                 path = await asyncio.to_thread(_write, known.folder, name, data, taken)
+                digest = await asyncio.to_thread(lambda: hashlib.sha256(data).digest())
             except OSError as error:
                 logger.exception("the upload %s was not copied into the workspace", name)
                 problem = f"it cannot be written ({error.strerror})"
@@ -339,23 +340,36 @@ def _is_there(workspace: Path, name: str, data: bytes) -> bool:
         return False
 
 
-def _replace_unreadable(llm_request: LlmRequest, uploads: dict[str, Upload]) -> None:
+async def _replace_unreadable(llm_request: LlmRequest, uploads: dict[str, Upload]) -> None:
     """Name the copy of an attachment that models do not take; the session's own message stays as it is."""
     copies: dict[bytes, str] = {}
+    sizes: set[int] = set()
     for upload in uploads.values():
         if not upload.problem:
             copies.setdefault(upload.digest, upload.path)
+            sizes.add(upload.size)
+    parts = (part for content in llm_request.contents for part in content.parts or ())
+    unreadable = [data for part in parts if (data := _unreadable(part))]
+    # A conversation may have gigabytes of them, and each request to the model has all (row 366).
+    alike = {id(data): data for data in unreadable if len(data) in sizes}
+    if not alike:
+        return
+    digests = await asyncio.to_thread(lambda: {key: hashlib.sha256(data).digest() for key, data in alike.items()})
+    paths = {key: copies[digest] for key, digest in digests.items() if digest in copies}
     for position, content in enumerate(llm_request.contents):
-        parts = [_named(part, copies) for part in content.parts or ()]
-        if any(new is not old for new, old in zip(parts, content.parts or (), strict=True)):
-            llm_request.contents[position] = types.Content(role=content.role, parts=parts)
+        named = [_named(part, paths) for part in content.parts or ()]
+        if any(new is not old for new, old in zip(named, content.parts or (), strict=True)):
+            llm_request.contents[position] = types.Content(role=content.role, parts=named)
 
 
-def _named(part: types.Part, copies: dict[bytes, str]) -> types.Part:
+def _unreadable(part: types.Part) -> bytes | None:
+    """The attachment that models do not take; None for any other part."""
     blob = part.inline_data
-    if blob is None or blob.data is None or (blob.mime_type or "").startswith(_READABLE):
-        return part
-    path = copies.get(hashlib.sha256(blob.data).digest())
+    return None if blob is None or (blob.mime_type or "").startswith(_READABLE) else blob.data
+
+
+def _named(part: types.Part, paths: dict[int, str]) -> types.Part:
+    path = paths.get(id(_unreadable(part)))
     return part if path is None else types.Part(text=f"[Attached file: {path}]")
 
 
