@@ -16,7 +16,7 @@ from google.adk.environment import BaseEnvironment
 from google.adk.tools.environment import EnvironmentToolset
 
 from adk_skills_agent import SandboxPolicy
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.errors import ConfigError, TooManyRuns
 from adk_skills_agent.executors import SandboxEnvironment
 from adk_skills_agent.executors import environment as workspace_files
 from adk_skills_agent.executors.code_values import on_behalf_of
@@ -180,6 +180,32 @@ async def test_row_362_the_commands_of_one_user_do_not_keep_another_one_waiting(
     await run("other", "true")
     assert len(ended) <= 3, ended
     await asyncio.gather(*greedy)
+
+
+async def test_row_367_files_are_read_and_written_in_turn_and_the_line_of_nobody_is_bounded(
+    environment: SandboxEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: twelve commands of 1 s of one user, and twelve reads, kept another one's read waiting for 11 s."""
+    await environment.write_file("a", "1")
+    ended: list[str] = []
+
+    async def use(user: str, command: str = "") -> None:
+        session = SimpleNamespace(id=f"session of {user}")
+        with on_behalf_of(SimpleNamespace(app_name="app", user_id=user, session=session)):
+            await (environment.execute(command) if command else environment.read_file("a"))
+            await environment.write_file("b", "2")
+        ended.append(user)
+
+    greedy = [asyncio.ensure_future(use("greedy", "sleep 0.05" if number % 2 else "")) for number in range(12)]
+    await asyncio.sleep(0)
+    await use("other")
+    assert len(ended) <= 6, ended
+    await asyncio.gather(*greedy)
+
+    monkeypatch.setattr(environment._turn, "_most_in_all", 4)
+    nobody = [asyncio.ensure_future(environment.execute("sleep 0.1")) for _ in range(8)]
+    answers = await asyncio.gather(*nobody, return_exceptions=True)
+    assert [type(answer) for answer in answers if isinstance(answer, Exception)] == [TooManyRuns] * 3
 
 
 async def test_env_is_given_and_output_can_be_followed() -> None:

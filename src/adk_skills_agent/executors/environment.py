@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 SKILLS = "skills"
 """google-adk's toolset puts skills into this folder of the working directory."""
 
+_MOST_WAITING = 1_024
 _WORK_PATH = re.compile(rf"(?<![\w./-]){re.escape(str(WORK_DIR))}(?![\w.-])")
 _HERE = "@adk-workspace@"
 _WITH_HERE = 'exec bash -c "${1//$2/$PWD}" bash'
@@ -108,7 +109,8 @@ class SandboxEnvironment(BaseEnvironment):
         self._on_output = on_output
         self._owns_sandbox = not isinstance(sandbox, Sandbox)
         self._sandbox = sandbox_of(sandbox)
-        self._turn = Semaphore(1, fair=True, most_waiting=MAX_WAITING)  # users and sessions in turn (row 362)
+        # Users and sessions in turn (row 362), and a bound where google-adk's own tools do not say whose a call is.
+        self._turn = Semaphore(1, fair=True, most_waiting=MAX_WAITING, most_in_all=_MOST_WAITING)
         self._root: Path | None = None
         self._cleanup: weakref.finalize[..., object] | None = None
         self._is_initialized = False
@@ -192,7 +194,7 @@ class SandboxEnvironment(BaseEnvironment):
             ValueError: It is outside the workspace, a link or no regular file, or larger than ``file_bytes``.
         """
         place = inside(path)
-        async with self._turn:
+        async with self._turn.turn(share_of_invocation(current_invocation())):
             await self._make_ready()
             return await asyncio.to_thread(read, self._host(place), place, self._policy.file_bytes)
 
@@ -204,7 +206,7 @@ class SandboxEnvironment(BaseEnvironment):
         """
         place = inside(path)
         data = content.encode() if isinstance(content, str) else content
-        async with self._turn:
+        async with self._turn.turn(share_of_invocation(current_invocation())):
             await self._make_ready()
             host, most = self._host(place), self._policy.file_bytes
             await asyncio.to_thread(write, host, place, data, most)
