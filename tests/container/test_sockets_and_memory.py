@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 import socket
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from adk_skills_agent.sandbox.container import ContainerSandbox
 from adk_skills_agent.sandbox.contract import ExecutionRequest, InputFile, SandboxPolicy, Status
+from stall_programs import HOLDS
 
 pytestmark = pytest.mark.slow
 POLICY = SandboxPolicy(warm_slots=0, wall_seconds=30.0, memory_bytes=256 << 20)
@@ -54,6 +56,47 @@ except OSError:
 print(int(before), int(open("/proc/1/oom_score_adj").read()), int(open(path).read()))
 print(resource.getrlimit(resource.RLIMIT_SIGPENDING), resource.getrlimit(resource.RLIMIT_STACK))
 """
+
+
+# One process lists the terminals into pages that are not there, others would make one and wait for the folder's lock.
+HOLDS_THE_TERMINALS = (
+    HOLDS
+    + """
+ready, go = os.pipe()
+if os.fork() == 0:
+    folder, there = os.open("/dev/pts", os.O_RDONLY), libc.mmap(None, 4000 * 8192, 3, 0x4022, -1, 0)
+    hold()
+    program(LISTS, folder, there, 0)
+    os.write(go, b"1")
+    time.sleep(20)
+    os._exit(0)
+os.read(ready, 1)
+for number in range(16):
+    if os.fork() == 0:
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            if number < 4:
+                try:
+                    os.mkdir("/dev/pts/x")
+                except OSError:
+                    pass
+        os._exit(0)
+time.sleep(2)
+"""
+    + DATAGRAMS.replace("time.sleep(1)", "time.sleep(20)")
+)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the attack is written for x86_64")
+async def test_row_368_sockets_count_while_the_list_of_terminals_cannot_be_had(sandbox: ContainerSandbox) -> None:
+    """Seen: the program that watches waited for it, and the machine had 1,052 MiB less, for ten seconds."""
+    request = ExecutionRequest(
+        ("python3", "attack.py"), POLICY, input_files=(InputFile("attack.py", HOLDS_THE_TERMINALS.encode()),)
+    )
+    result = await sandbox.run(request)
+    assert result.status in {Status.OUT_OF_MEMORY, Status.ERROR}, (result.status, result.notes, result.stderr)
+    assert not result.timed_out
+    assert any("sockets" in note or "waiting" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("code", [CONNECTIONS.format(sends=True), DATAGRAMS], ids=["connections", "datagrams"])

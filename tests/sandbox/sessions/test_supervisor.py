@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import psutil
 import pytest
 from direct_box import HANG_SECONDS, DirectBox
 
-from adk_skills_agent.sandbox.supervisor import frames
+from adk_skills_agent.sandbox.supervisor import frames, process
 
 ALL = {"count": 3, "each": 1000, "total": 2000}
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
@@ -312,6 +313,27 @@ os.wait()
     assert done["lost"] is None
 
 
+def test_row_368_who_keeps_the_list_of_terminals_from_being_looked_at_is_told_and_no_answer_is_of_another_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch = process.Watch()
+    assert watch.beyond() == ""  # nothing to look at, and no thread
+    answer = threading.Event()
+    monkeypatch.setattr(process, "_entries", lambda _: answer.wait(30) and 100)
+    watch.terminals = 10
+    watch.prepare()
+    watch.begin(of_command=False)
+    said = [watch.beyond() for _ in range(20)]
+    assert (said[0], said[-1]) == ("", "waits")
+
+    watch.begin(of_command=False)  # that one was ended, and its last look comes to an end only now
+    answer.set()
+    for expected in ("", "terminals"):
+        while watch._is_looking:
+            time.sleep(0.01)
+        assert watch.beyond() == expected
+
+
 def test_a_batch_finishes_what_runs_before_it_heeds_the_end(box: DirectBox) -> None:
     box.send("hello", proto=frames.PROTOCOL, batch=True)
     box.send("exec", id=1, kind="argv", argv=["sh", "-c", "sleep 0.2; echo all"], env=ENVIRONMENT, files=ALL)
@@ -345,12 +367,23 @@ def test_the_program_can_be_one_argument_and_runs_on_python_3_8() -> None:
 
     from adk_skills_agent.sandbox.supervisor import program
 
-    assert len(program.program_text()) < 126_000
+    assert len(program.program_text()) < 110_000
     for part in program._PARTS:
         source = files("adk_skills_agent.sandbox.supervisor").joinpath(f"{part}.py").read_text()
         tree = ast.parse(source, feature_version=(3, 8))
         # Without this, annotations such as "int | None" would be evaluated.
         assert any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body), part
+        short = ast.parse(program._without_words(source))
+        for node in ast.walk(tree):  # nothing but its words is missing, and each line is where it was
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
+                node.value.value = ""
+        assert ast.dump(short) == ast.dump(tree), part
+        lines = [[node.lineno for node in ast.walk(one) if isinstance(node, ast.stmt)] for one in (short, tree)]
+        assert lines[0] == lines[1], part
 
 
 def test_output_comes_while_code_runs_and_after_it_from_what_it_has_left(tmp_path: Path) -> None:

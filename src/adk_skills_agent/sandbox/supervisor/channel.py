@@ -169,6 +169,8 @@ class Answer:
             return [f"Stopped: it had more processes and threads than pids, {tasks:.0f}."]
         if cause is None and (watches := self.number("watches")):
             return [f"Stopped: it watched more than {watches:,.0f} files (epoll)."]
+        if cause is None and self.number("waits"):
+            return ["Stopped: it kept what watches its limits waiting for a lock of the kernel that it held."]
         return []
 
     def take(self, frame: frames.Frame) -> bool:

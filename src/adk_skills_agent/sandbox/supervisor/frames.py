@@ -41,7 +41,7 @@ Supervisor to host:
                       there), ``started`` (false: the command could not be started, ``reason`` says why), ``cpu_ms``,
                       ``out_of_cpu``, ``oom`` (the kernel ended a process for its memory; with ``sockets`` it was in
                       these), ``disk`` (where too many files were), ``terminals``, ``tasks`` and ``watches`` (there
-                      were more),
+                      were more), ``waits`` (who looks at these was kept waiting),
                       ``killed`` (processes left by a command), ``unlisted`` (files neither sent nor named), ``cut``
                       (only so many entries were looked at). The last frame of its id.
 ``failed``            ``of`` (a kind), ``reason``: a ``put`` or a frame could not be carried out.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import _socket
+import _thread
 import errno
 import io
 import os
@@ -35,6 +36,7 @@ _PAUSE_SECONDS = 0.001
 _END_SECONDS = 5.0
 _PAUSE_FACTOR = 20  # at most one part in so many of the time is spent counting watches
 _UNSEEN_WATCHES = 2048
+_MOST_UNANSWERED = 15  # looks; as the program gets its turn for each, so does its other thread
 _HEAD_BYTES = 256  # what the kernel reads to find a #! line
 
 
@@ -343,6 +345,13 @@ def _processes() -> Iterator[Tuple[int, str, int]]:
         yield int(name), state, parent
 
 
+def _entries(folder: str) -> int:
+    try:
+        return len(os.listdir(folder))
+    except OSError:
+        return 0
+
+
 def _tasks() -> int:
     """All processes and threads but those of this process."""
     found = 0
@@ -554,12 +563,20 @@ class Watch:
         self.terminals: int | None = None
         self.tasks: int | None = None
         self.watches: int | None = None
-        self._next_count = 0.0
+        self._asked: Any = None  # a lock that the other thread waits for
+        self._found, self._unanswered, self._is_looking, self._is_old = "", 0, False, False
         self._oom_before = 0
         self._cpu_before: int | None = None
         self._reaped_before = 0.0
         self._rest_until: float | None = None
         self._next = 0.0
+
+    def prepare(self) -> None:
+        """Start the other thread that :meth:`beyond` needs, while there is room for one."""
+        if self._asked is None and (self.terminals or self.watches):
+            self._asked = _thread.allocate_lock()
+            self._asked.acquire()
+            _thread.start_new_thread(self._look_on, ())
 
     def begin(self, *, of_command: bool) -> None:
         """An execution begins; what code of a session uses is counted by its own process."""
@@ -568,6 +585,7 @@ class Watch:
             self._cpu_before = _counted(_CPU_MICROSECONDS)
             self._reaped_before = _reaped()[0]
         self._next = time.monotonic() + INTERVAL_SECONDS
+        self._found, self._unanswered, self._is_old = "", 0, self._is_looking
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel ended a process of this sandbox since then because its memory ran out."""
@@ -588,26 +606,38 @@ class Watch:
             return there > max(_BLIND_SOCKETS, self.socket_bytes >> 20)
         return held > self.socket_bytes
 
-    def has_many_terminals(self) -> bool:
-        """Whether there are so many that other sandboxes on the machine may get none (rows 137, 170)."""
-        try:
-            return self.terminals is not None and len(os.listdir("/dev/pts")) - 1 > self.terminals
-        except OSError:
-            return False
-
     def has_many_tasks(self) -> bool:
         """Whether there are more processes and threads than it may have."""
         return self.tasks is not None and _tasks() > self.tasks
 
-    def has_many_watches(self) -> bool:
-        """Whether there are so many that to tell them all takes the machine's processors (row 363)."""
-        began = time.monotonic()
-        if self.watches is None or began < self._next_count:
-            return False
-        found = _watches(self.watches)
-        now = time.monotonic()
-        self._next_count = now + (now - began) * _PAUSE_FACTOR
-        return found > self.watches
+    def beyond(self) -> str:
+        """Of what there was more at the last look than there may be: ``terminals``, so that other sandboxes on the
+        machine may get none (rows 137, 170), or ``watches``, so that to tell them all takes its processors (row 363).
+
+        A script can make who looks at folders of the kernel wait (row 309): so it is another thread, and when that does
+        not answer at several looks it ``waits``.
+        """
+        if self._asked is None:
+            return ""
+        if self._is_looking:
+            self._unanswered += 1
+            return "waits" if self._unanswered > _MOST_UNANSWERED else ""
+        found = "" if self._is_old else self._found
+        self._found, self._unanswered, self._is_looking, self._is_old = "", 0, True, False
+        self._asked.release()
+        return found
+
+    def _look_on(self) -> None:
+        due = 0.0
+        while True:
+            self._asked.acquire()
+            began, found = time.monotonic(), ""
+            if self.terminals and _entries("/dev/pts") - 1 > self.terminals:
+                found = "terminals"
+            elif self.watches and began >= due:
+                found = "watches" if _watches(self.watches) > self.watches else ""
+                due = time.monotonic() + (time.monotonic() - began) * _PAUSE_FACTOR
+            self._found, self._is_looking = found, False
 
     def rest(self, seconds: float | None) -> None:
         """An execution of code has ended, and what it left running may use some processor time until the next."""

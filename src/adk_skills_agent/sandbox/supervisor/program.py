@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 _PACKAGE = "adk_skills_agent.sandbox.supervisor"
 _PARTS = ("frames", "python_program", "files", "script_end", "process", "late", "kernel", "supervisor")
 
+_LONG_TEXT = re.compile(r'"""(?:[^"\\]|\\.|"(?!""))*"""', re.DOTALL)
+_COMMENT = re.compile("^ *#.*$", re.MULTILINE)
 _START = """\
 import sys
 from types import ModuleType
@@ -41,8 +44,18 @@ def program_text() -> str:
     modules = []
     for path, source in module_texts(_PARTS).items():
         name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        modules.append(f"_module({name!r}, {source!r})" if source else f"_module({name!r})")
+        modules.append(f"_module({name!r}, {_without_words(source)!r})" if source else f"_module({name!r})")
     return "\n".join([_START, *modules, _END])
+
+
+def _without_words(source: str) -> str:
+    """A module without what it says to its readers, a fifth of it; its lines keep their numbers."""
+
+    def replaced(found: re.Match[str]) -> str:
+        is_docstring = not source[source.rfind("\n", 0, found.start()) + 1 : found.start()].strip()
+        return '""' + "\n" * found[0].count("\n") if is_docstring else found[0]
+
+    return _COMMENT.sub("", _LONG_TEXT.sub(replaced, source))
 
 
 def module_texts(names: tuple[str, ...]) -> dict[str, str]:

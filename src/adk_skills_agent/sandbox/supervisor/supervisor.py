@@ -46,6 +46,11 @@ _LOOK_MILLISECONDS = 50
 _DRAIN_SECONDS = 0.5
 _OWN_SECONDS = 2.0  # what a kernel does itself before and after its code may take so long beyond the deadline, each
 _AGAIN_SECONDS = 0.01
+_BEYOND = {
+    "terminals": "it opened too many terminals",
+    "watches": "it watched too many files",
+    "waits": "it kept what watches its limits waiting",
+}
 _IDLE_SECONDS = 1.0  # between two executions of a session
 _GONE_SECONDS = 0.05  # a process that has closed its pipes may take so long to be gone
 _LAST_SECONDS = 0.1  # a process without its socket is about to end
@@ -114,11 +119,7 @@ class Supervisor:
             watch = self._watch
             is_due = self._kernel is not None and self._alone and watch.is_due()
             if is_due and (
-                watch.has_hidden_memory()
-                or watch.has_many_terminals()
-                or watch.has_many_tasks()
-                or watch.has_many_watches()
-                or watch.has_used_much_time()
+                watch.has_hidden_memory() or watch.has_many_tasks() or watch.beyond() or watch.has_used_much_time()
             ):
                 self._end(0)
             return
@@ -134,15 +135,13 @@ class Supervisor:
             if "oom" not in run.done and self._watch.has_hidden_memory():
                 run.done.update(oom=True, sockets=self._watch.sockets)
                 self._kill(run, "its sockets held memory that its container does not count")
-            if "terminals" not in run.done and self._watch.has_many_terminals():
-                run.done["terminals"] = self._watch.terminals
-                self._kill(run, "it opened too many terminals")
             if "tasks" not in run.done and self._watch.has_many_tasks():
                 run.done["tasks"] = self._watch.tasks
                 self._kill(run, "it had too many processes")
-            if "watches" not in run.done and self._watch.has_many_watches():
-                run.done["watches"] = self._watch.watches
-                self._kill(run, "it watched too many files")
+            beyond = self._watch.beyond()
+            if beyond and beyond not in run.done:
+                run.done[beyond] = getattr(self._watch, beyond, 1)
+                self._kill(run, _BEYOND[beyond])
         if run.drain_until is not None:
             if now >= run.drain_until or not self._pipes.of(run.id):
                 self._finish(run)
@@ -238,6 +237,7 @@ class Supervisor:
         self._watch.terminals = frame.get("terminals") or self._watch.terminals
         self._watch.tasks = frame.get("tasks") or self._watch.tasks
         self._watch.watches = frame.get("watches") or self._watch.watches
+        self._watch.prepare()
         limits = dict(frame.get("limits") or {})
         if self._batch:  # the answer is a file, which may be larger than any that a command may write
             self._file_bytes = limits.pop("FSIZE", None)
