@@ -27,11 +27,12 @@ from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.process import tree
 from adk_skills_agent.sandbox.process.open_files import (
     SURE_PLACE,
+    Held,
     deleted_files,
+    held,
     hiding_places,
     holds_sockets,
     most_in_kernel,
-    watches,
 )
 from adk_skills_agent.sandbox.process.tree import (
     MachineMemory,
@@ -574,10 +575,10 @@ def test_row_175_a_socket_of_a_run_without_a_control_group_may_hold_whole_pages_
     there.close()
 
 
-def test_row_363_watches_count_for_each_instance_and_for_a_process_that_shows_nothing(monkeypatch):
-    pid = os.getpid()
+def test_rows_363_and_369_watches_and_locks_count_also_of_a_process_that_shows_nothing(monkeypatch, tmp_path):
+    pid, many = os.getpid(), 1 << 20
     with contextlib.ExitStack() as stack:
-        before = watches([pid], 1 << 20)
+        before = held([pid], many, many)
         end, other = os.pipe()
         stack.callback(os.close, end)
         stack.callback(os.close, other)
@@ -585,14 +586,19 @@ def test_row_363_watches_count_for_each_instance_and_for_a_process_that_shows_no
             one = stack.enter_context(select.epoll())
             one.register(end, select.EPOLLIN)
             one.register(other, select.EPOLLOUT)
-        assert watches([pid], 1 << 20) == before + 6
-        assert watches([pid, pid], 1 << 20) == 2 * before + 12
-        assert watches([pid], 2) > 2
+        file = stack.enter_context((tmp_path / "file").open("w"))
+        for place in range(5):
+            fcntl.lockf(file, fcntl.LOCK_EX, 1, 2 * place)
+        assert held([pid], many, many) == Held(before.watches + 6, before.locks + 5)
+        assert held([pid, pid], many, many) == Held(2 * before.watches + 12, 2 * before.locks + 10)
+        assert held([pid], 2, many).watches > 2
+        assert held([pid], many, 2).locks > 2
 
     def denied(path: str) -> list[str]:
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
     monkeypatch.setattr("adk_skills_agent.sandbox.process.open_files.os.listdir", denied)
-    assert 0 < watches([pid] * 4, 16_384) < 16_384
-    assert watches([pid] * 40, 16_384) > 16_384
-    assert watches([pid] * 40, 16_384, {pid}) == 0
+    few, some = held([pid] * 4, 16_384, many), held([pid] * 40, 16_384, many)
+    assert few.watches < 16_384 < some.watches
+    assert few.hides
+    assert held([pid] * 40, 16_384, many, {pid}) == Held()

@@ -290,7 +290,7 @@ def test_row_170_terminals_beyond_their_bound_end_what_runs(box: DirectBox) -> N
     assert box.run("1")["lost"] is None
 
 
-def test_row_363_watches_beyond_their_bound_end_what_runs(box: DirectBox) -> None:
+def test_rows_363_and_369_watches_and_locks_beyond_their_bound_end_what_runs(box: DirectBox) -> None:
     """Those of this machine count here, too; in a container there are no others."""
     box.hello(watches=20_000)
     watched = """
@@ -311,6 +311,16 @@ os.wait()
     assert "watched" in done["lost"]
     done = box.run(watched.format(factor=1, seconds=1), deadline_ms=25_000)
     assert done["lost"] is None
+    locked = """
+import fcntl, os, time
+if os.fork() == 0:
+    file = open("/etc/passwd")
+    for place in range(30_000):
+        fcntl.lockf(file, fcntl.LOCK_SH, 1, 60_000 - 2 * place)
+    time.sleep(20)
+os.wait()
+"""
+    assert box.run(locked, deadline_ms=25_000)["watches"] == 20_000
 
 
 def test_row_368_who_keeps_the_list_of_terminals_from_being_looked_at_is_told_and_no_answer_is_of_another_run(

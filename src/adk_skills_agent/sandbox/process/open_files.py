@@ -14,6 +14,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 
 from adk_skills_agent.sandbox.process.tree import (
     ADDING_SECONDS,
@@ -39,7 +40,7 @@ _CHANGE_BYTES = 320  # one that an inotify instance was told of
 _ENTRY_BYTES = 4 << 20  # what an open file of /proc keeps of its largest entry, which for an inotify instance is all
 _MOST_OF_A_BYTE = 85  # seventeen pages for what is counted as 800 bytes
 _WATCHES_UNSEEN = 2048  # that count for a process which does not show its open files
-_WATCH_CHARS = 100
+_LINE_CHARS, _MOST_TOLD = 100, 1 << 22  # characters of one watch or lock, and of all of one file
 _EPOLL = "anon_inode:[eventpoll]"
 _HIDDEN = "hidden"
 _TOO_LONG = "/ (too long)"
@@ -86,18 +87,38 @@ def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages:
     return found + len(sockets) * 2 * kernel_setting("net/core/wmem_max", 212_992) * held
 
 
-def watches(pids: Iterable[int], enough: int, guarded: Collection[int] = ()) -> int:
-    """How many files the epoll instances of these processes watch together, each for itself; no further than
-    ``enough``, nor longer than :data:`LOOK_SECONDS`: those that are left are seen by the next looks.
+@dataclass(slots=True)
+class Held:
+    """What the processes of a run hold that everybody who comes to the same file has to go through.
+
+    Attributes:
+        watches: Files that their epoll instances watch, each for itself (row 363).
+        locks: Locks of parts of files; the sandbox sees files that all of the machine use (row 369).
+        hides: Whether there is a process that does not show what it has open.
     """
-    found, until = 0, time.monotonic() + LOOK_SECONDS
+
+    watches: int = 0
+    locks: int = 0
+    hides: bool = False
+
+
+def held(pids: Iterable[int], most_watches: int, most_locks: int, guarded: Collection[int] = ()) -> Held:
+    """What they hold, no further than until there is more of one than there may be, nor longer than
+    :data:`LOOK_SECONDS`: what is left is seen by the next looks. ``guarded`` processes are ours.
+    """
+    found, until = Held(), time.monotonic() + LOOK_SECONDS
     for pid in sorted(pids, key=lambda _: os.urandom(4)):
         for path, where in _open_files(pid):
             if where == _HIDDEN:
-                found += 0 if pid in guarded else _WATCHES_UNSEEN
-            elif where == _EPOLL:
-                found += text_of(path.replace("/fd/", "/fdinfo/"), enough * _WATCH_CHARS).count(b"tfd:")
-            if found > enough:
+                if pid not in guarded:
+                    found.hides = True
+                    found.watches += _WATCHES_UNSEEN
+            elif where.startswith(("/", _EPOLL)) and not path.endswith("/exe"):
+                lines = most_watches if where == _EPOLL else most_locks
+                told = text_of(path.replace("/fd/", "/fdinfo/"), min(lines * _LINE_CHARS, _MOST_TOLD))
+                found.watches += told.count(b"tfd:")
+                found.locks += told.count(b"lock:")
+            if found.watches > most_watches or found.locks > most_locks:
                 return found
         if time.monotonic() > until:
             break

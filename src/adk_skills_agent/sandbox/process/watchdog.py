@@ -24,14 +24,15 @@ from adk_skills_agent.sandbox.files.collect import disk_usage
 from adk_skills_agent.sandbox.process.command import RUN_ID_VARIABLE
 from adk_skills_agent.sandbox.process.open_files import (
     SURE_PLACE,
+    Held,
     deleted_files,
+    held,
     hiding_places,
     may_hide_files,
     may_hide_memory,
     memory_in_files,
     most_in_kernel,
     shared_memory,
-    watches,
 )
 from adk_skills_agent.sandbox.process.stalls import Wait, touch, wait_of
 from adk_skills_agent.sandbox.process.tree import (
@@ -81,6 +82,9 @@ _SHARE = 10  # of the time, at most one in so many is spent looking
 _NEEDED_BYTES_A_SECOND = 16 << 10  # a gigabyte a day: what the kernel of a machine comes to need besides all runs
 _MANY_ENTRIES = 200_000
 _SHARE_OF_FILES = 8  # of the files that all programs of a machine may have open, runs may have one in so many
+_HELD_SECONDS = 0.5
+_MOST_LOCKS = 2_048  # of one run: whoever closes a file goes through all that there are of it (row 369)
+_MOST_LOCKS_HIDDEN = 128 << 20  # bytes by which the kernel's memory grew while a process did not show its locks
 _LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
 _SCARCE = (
     "Stopped: the memory of the machine, or of what the agent itself may use, ran out while the run went on. Nothing "
@@ -409,7 +413,7 @@ class Watchdog:
                     problem = _too_much(run, hidden, "shared memory that no process shows")
                 if problem is None and run is first_to_go:
                     problem = Status.OUT_OF_MEMORY, _SCARCE
-                problem = problem or _files_problem(run, own, files // len(runs)) or _watches_problem(run, own)
+                problem = problem or _files_problem(run, own, files // len(runs)) or _held_problem(run, own, now)
                 problem = problem or _disk_problem(run, own)
                 if problem is None and run.on_look is not None:
                     run.on_look(_sample(run, own))
@@ -694,14 +698,18 @@ def _files_problem(run: Limits, members: list[ProcessInfo], share: int) -> tuple
     return Status.ERROR, f"Stopped: it mapped more than {share:,} files, and the machine may have no more open soon."
 
 
-def _watches_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str] | None:
-    if run.watches is None:
-        return None
-    with run.dear("watches") as is_due:
-        found = watches((info.shown for info in members), run.watches, run.guarded()) if is_due else 0
-    if found <= run.watches:
-        return None
-    return Status.ERROR, f"Stopped: it watched more than {run.watches:,} files (epoll)."
+def _held_problem(run: Limits, members: list[ProcessInfo], now: MachineMemory) -> tuple[Status, str] | None:
+    """Whether a run holds so many watches or locks that others wait for whoever goes through them."""
+    most, found = EVERYTHING if run.watches is None else run.watches, Held()
+    with run.dear("held", _HELD_SECONDS) as is_due:
+        if is_due:
+            found = held((info.shown for info in members), most, _MOST_LOCKS, run.guarded())
+    if found.watches > most:
+        return Status.ERROR, f"Stopped: it watched more than {most:,} files (epoll)."
+    grown = now.kernel - (run._before or now).kernel
+    if found.locks > _MOST_LOCKS or (found.hides and grown > _MOST_LOCKS_HIDDEN):
+        return Status.ERROR, f"Stopped: it held more than {_MOST_LOCKS:,} locks of files."
+    return None
 
 
 def _disk_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str] | None:

@@ -168,7 +168,7 @@ class Answer:
         if cause is None and (tasks := self.number("tasks")):
             return [f"Stopped: it had more processes and threads than pids, {tasks:.0f}."]
         if cause is None and (watches := self.number("watches")):
-            return [f"Stopped: it watched more than {watches:,.0f} files (epoll)."]
+            return [f"Stopped: it watched (epoll) or locked more than {watches:,.0f} files or parts of them."]
         if cause is None and self.number("waits"):
             return ["Stopped: it kept what watches its limits waiting for a lock of the kernel that it held."]
         return []

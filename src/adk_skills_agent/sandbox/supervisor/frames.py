@@ -10,7 +10,7 @@ Host to supervisor (``t`` is the kind; what has a default may be left out):
                       the soft and the hard one. ``alone``: every process in the sandbox is its own, and may be
                       killed. ``inodes``: most files below each of these paths. ``sockets``: most in its network,
                       ``socket_bytes``: most in those for TCP and datagrams. ``terminals``: most of them. ``tasks``:
-                      most processes and threads. ``watches``: most files that epoll instances watch. ``nice``:
+                      most processes and threads. ``watches``: most files watched (epoll) or locked. ``nice``:
                       niceness of what it starts. ``batch``: ``close`` waits for what runs.
 ``put``               ``path`` below the working directory, or absolute; ``kind`` ``file`` | ``folder`` | ``link``,
                       ``mode``, ``b64`` (the content, or the next piece of it), ``more`` (another piece follows),

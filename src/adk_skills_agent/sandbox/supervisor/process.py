@@ -365,8 +365,8 @@ def _tasks() -> int:
 
 
 def _watches(enough: int) -> int:
-    """The files that epoll instances of other processes watch, no further than ``enough``; a guess for a process that
-    does not show what it has open.
+    """The files that epoll instances of other processes watch, and the parts of files that they lock (row 369), no
+    further than ``enough``; a guess for a process that does not show what it has open.
     """
     found = 0
     for pid, state, _ in _processes():
@@ -383,9 +383,10 @@ def _watches(enough: int) -> int:
             continue  # ended meanwhile
         for name in names:
             try:
-                if os.readlink(folder + "/" + name) == "anon_inode:[eventpoll]":
+                if os.readlink(folder + "/" + name).startswith(("/", "anon_inode:[eventpoll]")):
                     with open(folder + "info/" + name, "rb") as file:
-                        found += file.read(enough * 100).count(b"tfd:")
+                        told = file.read(min(enough * 100, 1 << 22))
+                    found += told.count(b"tfd:") + told.count(b"lock:")
             except OSError:
                 pass  # closed meanwhile
         if found > enough:
@@ -553,7 +554,7 @@ class Watch:
     ``socket_bytes`` are the most that those for TCP and datagrams may hold.
     ``terminals`` are the most that it may open; None where they are not its own. ``tasks`` are the most processes and
     threads besides the supervisor, where nothing outside limits exactly those. ``watches`` are the most files that
-    epoll instances may watch.
+    epoll instances may watch, and parts of files that may be locked.
     """
 
     def __init__(self) -> None:
@@ -612,7 +613,7 @@ class Watch:
 
     def beyond(self) -> str:
         """Of what there was more at the last look than there may be: ``terminals``, so that other sandboxes on the
-        machine may get none (rows 137, 170), or ``watches``, so that to tell them all takes its processors (row 363).
+        machine may get none (rows 137, 170), or ``watches`` and locks, which others go through (rows 363, 369).
 
         A script can make who looks at folders of the kernel wait (row 309): so it is another thread, and when that does
         not answer at several looks it ``waits``.

@@ -48,7 +48,7 @@ _OWN_SECONDS = 2.0  # what a kernel does itself before and after its code may ta
 _AGAIN_SECONDS = 0.01
 _BEYOND = {
     "terminals": "it opened too many terminals",
-    "watches": "it watched too many files",
+    "watches": "it watched or locked too many files",
     "waits": "it kept what watches its limits waiting",
 }
 _IDLE_SECONDS = 1.0  # between two executions of a session
