@@ -39,7 +39,7 @@ def test_the_defaults_are_hard() -> None:
     assert made["log_config"] == {"Type": "none"}
     assert made["nano_cpus"] == 1_000_000_000
     assert made["mem_limit"] == made["memswap_limit"] == (512 << 20) + (32 << 20)
-    assert made["pids_limit"] == 65
+    assert made["pids_limit"] == 66  # with the program that watches them, and its other thread
     assert made["tmpfs"]["/work"] == (  # type: ignore[index]
         "rw,exec,nosuid,nodev,size=268435456,nr_inodes=40016,mode=0700,uid=65534,gid=65534"
     )

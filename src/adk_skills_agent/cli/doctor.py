@@ -511,8 +511,14 @@ def _kernel_enforced(level: LevelCheck, *, works: bool) -> Iterator[ServeCheck]:
 def _kernel_check(system: str) -> ServeCheck:
     import re
 
+    from adk_skills_agent.sandbox.process.seccomp import STARTS_MODPROBE, kernel_sentences
+
     number = re.search(r"(\d+)\.(\d+)", system)
     version = (int(number[1]), int(number[2])) if number else (0, 0)
+    if kernel_sentences():
+        return ServeCheck(
+            "kernel", None, f"{system}; {STARTS_MODPROBE.partition(': ')[2]}", "sysctl -w kernel.modprobe="
+        )
     if version >= _OLDEST_KERNEL:
         return ServeCheck("kernel", True, f"{system}; its security updates are yours to install")
     least = ".".join(map(str, _OLDEST_KERNEL))

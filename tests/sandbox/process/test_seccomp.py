@@ -7,7 +7,10 @@ import struct
 
 import pytest
 
+from adk_skills_agent.sandbox.contract import SandboxPolicy
+from adk_skills_agent.sandbox.local.levels.base import local_levels
 from adk_skills_agent.sandbox.process import seccomp, system_calls
+from adk_skills_agent.sandbox.process.seccomp import STARTS_MODPROBE, kernel_sentences
 from adk_skills_agent.sandbox.process.system_calls import ALLOWED, LAST_KNOWN, NUMBERS
 
 PASS, KILL, PRETENDED = "passes", "kills the process", "is answered with success"
@@ -576,3 +579,28 @@ def test_everything_that_a_list_names_passes(arch, profile):
         for option in options.values():
             assert call(arch, "getsockopt", 3, level, option, profile=profile) == PASS
             assert call(arch, "setsockopt", 3, level, option, sockets=(2, 10), profile=profile) == PASS
+
+
+@pytest.mark.parametrize(
+    ("release", "modprobe", "disabled", "starts"),
+    [
+        ("6.1.0-28-amd64", "/sbin/modprobe", "0", True),
+        ("6.13.9", "/sbin/modprobe", "0", True),
+        ("6.14.0-rc1", "/sbin/modprobe", "0", False),
+        ("7.0", "/sbin/modprobe", "0", False),
+        ("6.1.0", "", "0", False),
+        ("6.1.0", "/sbin/modprobe", "1", False),
+        ("6.1.0", None, None, False),  # built without modules
+    ],
+)
+def test_row_370_the_report_says_when_files_that_a_script_starts_make_the_kernel_start_modprobe(
+    release, modprobe, disabled, starts, tmp_path
+):
+    for name, value in (("modprobe", modprobe), ("modules_disabled", disabled)):
+        if value is not None:
+            (tmp_path / name).write_text(f"{value}\n")
+    assert kernel_sentences(release, str(tmp_path)) == ((STARTS_MODPROBE,) if starts else ())
+    # Where nobody may look, it is said; what is not there is a kernel's.
+    assert kernel_sentences("6.1.0", str(tmp_path / "hidden")) == (STARTS_MODPROBE,)
+    reported = "; ".join(local_levels()[0].report(SandboxPolicy()).degraded)
+    assert all(sentence in reported for sentence in kernel_sentences())

@@ -12,7 +12,7 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.container.engine import EngineInfo
 from adk_skills_agent.sandbox.contract import HOME_DIR, SandboxPolicy
 from adk_skills_agent.sandbox.process.command import HIDDEN_OF_KERNEL, PENDING_SIGNALS, STACK_BYTES, most_watches
-from adk_skills_agent.sandbox.process.seccomp import NAMESPACES, program
+from adk_skills_agent.sandbox.process.seccomp import NAMESPACES, kernel_sentences, program
 from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.supervisor import frames
 
@@ -259,19 +259,26 @@ class Plan:
         }
 
     def uncharged(self, info: EngineInfo) -> list[str]:
-        """What the container's control group does not count, for the isolation report; gVisor's memory it counts."""
-        if self.policy.memory_bytes is None or _is_gvisor(self.options, info):
+        """What the filter does not see and the container's control group does not count, for the isolation report;
+        gVisor has a kernel of its own, and its memory counts.
+        """
+        if _is_gvisor(self.options, info):
             return []
+        told = list(kernel_sentences())  # of this machine, where the engine usually is
+        if self.policy.memory_bytes is None:
+            return told
         sockets = (
             "with the host's network nothing bounds the connections"
             if self.policy.network.mode == "host"
             else f"a run ends with more than {_MOST_SOCKETS:,} sockets, or with a quarter of memory_bytes in those of "
             "TCP and UDP (before it was ended, a script took 2.8 times memory_bytes from the machine)"
         )
-        told = [
+        locks = most_watches(self.policy)
+        told.append(
             "memory: the kernel charges connections that nobody accepts, datagrams and locks of files to nobody, with "
-            f"control groups of version 1 also buffers of TCP; {sockets}, and the locks are not counted."
-        ]
+            f"control groups of version 1 also buffers of TCP; {sockets}, and may hold "
+            f"{'any number of locks' if locks is None else f'{locks:,} locks'}."
+        )
         if info.rootless:
             told.append(
                 "memory: when the machine has none left, the kernel may end another program before a script, which can "

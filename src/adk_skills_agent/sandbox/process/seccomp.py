@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
+import re
 import struct
+import sys
 from collections.abc import Iterable, Mapping
 
 from adk_skills_agent.sandbox.process.system_calls import (
@@ -402,3 +405,27 @@ def _among(values: Iterable[int], skip: int) -> list[tuple[int, int, int, int]]:
         else:
             tests = [(_IF_NOT_LESS, first, 0, 1), (_IF_MORE, last, 0, skip + len(tests)), *tests]
     return tests
+
+
+# What no filter can see.
+
+STARTS_MODPROBE = (
+    "syscalls: for each file without a program in it that a script starts, this kernel runs modprobe as root, outside "
+    "of every limit. A kernel from 6.14 on does not, nor does one with kernel.modprobe set to nothing or with "
+    "kernel.modules_disabled=1."
+)
+_FIRST_WITHOUT = (6, 14)
+
+
+@functools.cache
+def kernel_sentences(release: str | None = None, settings: str = "/proc/sys/kernel") -> tuple[str, ...]:
+    """What the filter of system calls cannot see on an older kernel, for ``Enforcement.degraded`` (row 370)."""
+    number = re.match(r"(\d+)\.(\d+)", os.uname().release if release is None else release)
+    if sys.platform != "linux" or number is None or (int(number[1]), int(number[2])) >= _FIRST_WITHOUT:
+        return ()
+    try:
+        with open(f"{settings}/modprobe") as program, open(f"{settings}/modules_disabled") as disabled:
+            starts = bool(program.read().strip()) and disabled.read().strip() == "0"
+    except OSError:  # a kernel without modules, or one that does not tell
+        starts = not os.path.isdir(settings)  # noqa: PTH112
+    return (STARTS_MODPROBE,) if starts else ()

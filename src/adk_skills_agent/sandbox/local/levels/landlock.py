@@ -45,6 +45,7 @@ from adk_skills_agent.sandbox.process.command import (
     room_for_processes,
     run_uid,
 )
+from adk_skills_agent.sandbox.process.seccomp import kernel_sentences
 from adk_skills_agent.sandbox.process.supervise import (
     Child,
     EndReport,
@@ -399,7 +400,7 @@ def _degraded(policy: SandboxPolicy) -> list[str]:
             "process of the run has them open, but not where only a mapping, a socket or a process that hides from the "
             "agent holds them."
         )
-    return [*sentences, *cpu_sentences(policy)]
+    return [*sentences, *cpu_sentences(policy), *kernel_sentences()]
 
 
 # Find out whether Landlock works here by running it once, with a program that tries what it must not be able to.

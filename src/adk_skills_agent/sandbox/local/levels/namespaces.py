@@ -68,6 +68,7 @@ from adk_skills_agent.sandbox.process.command import (
     run_uid,
     spelling,
 )
+from adk_skills_agent.sandbox.process.seccomp import kernel_sentences
 from adk_skills_agent.sandbox.process.supervise import EndReport, drain, is_readable, reap_late, take_status
 from adk_skills_agent.sandbox.process.tree import RunMarks, alive_below, cpu_seconds, tcp_sockets
 from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY, UNCHARGED_MEMORY, DiskLimit
@@ -590,4 +591,4 @@ def _degraded(policy: SandboxPolicy, groups: int | str) -> list[str]:
             f"processes: all runs have the same user id, {uid}, each in its own namespaces; what the kernel counts for "
             "each user, such as descriptors on the way and pages of pipes, they share."
         )
-    return [*sentences, *cpu_sentences(policy)]
+    return [*sentences, *cpu_sentences(policy), *kernel_sentences()]
