@@ -129,6 +129,9 @@ _WITHOUT_FILTERS = _ANSWER | errno.EINVAL
 _LAST_ADVICE = 24
 # What is swapped out is no resident memory, and the machine's swap is everybody's (row 251).
 _MADV_PAGEOUT = 21
+# A page fault waits for a hole that is punched into its file, and whoever waits in the middle of a call holds other
+# locks, of folders of the host for example (row 295). Programs take a file without holes where they are unsupported.
+_MADV_REMOVE, _KEEP_SIZE = 9, 1
 # The limit of a process' own memory (RLIMIT_DATA) does not hold for what is mapped as a stack (row 222).
 _MAP_GROWSDOWN = 0x100
 # Large pages come from one pool of the machine, which no limit of a run counts (row 120).
@@ -204,7 +207,8 @@ def program(
     build.if_argument("seccomp", 0, (_SET_FILTER,), _WITHOUT_FILTERS)
     build.if_both("prctl", (0, _PR_SET_SECCOMP), (1, (_MODE_FILTER,)), _WITHOUT_FILTERS)
     build.if_more("madvise", 2, _LAST_ADVICE, _INVALID)
-    build.if_argument("madvise", 2, (_MADV_PAGEOUT,), _INVALID)
+    build.if_argument("madvise", 2, (_MADV_PAGEOUT, _MADV_REMOVE), _INVALID)
+    build.if_bits("fallocate", 1, 0xFFFFFFFF ^ _KEEP_SIZE, _UNSUPPORTED)
     build.if_bits("mmap", 3, _MAP_GROWSDOWN, _INVALID)
     build.if_bits("mmap", 3, _MAP_HUGETLB, _POOL_IS_EMPTY)
     build.if_bits("memfd_create", 1, _MFD_HUGETLB, _POOL_IS_EMPTY)
