@@ -379,7 +379,7 @@ def _watches(enough: int) -> int:
         except PermissionError:
             found += _UNSEEN_WATCHES
             continue
-        except OSError:
+        except (OSError, IndexError):
             continue  # ended meanwhile
         for name in names:
             try:
