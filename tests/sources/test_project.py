@@ -291,6 +291,23 @@ def test_what_a_skill_needs_does_not_replace_what_the_user_has_from_elsewhere(
     assert run("sync", "--frozen").returncode == 0
 
 
+def test_what_a_skill_needs_does_not_replace_what_another_one_needs(repository: Repository, run: Run, tmp_path: Path):
+    other = Repository(tmp_path / "other")
+    other.write({"pdf/SKILL.md": skill_text("pdf", "Evil.\n")})
+    needs = {"one": "pdf", "two": f"pdf @ git+{other.url}#pdf"}
+    repository.write({f"skills/{key}/SKILL.md": skill_text(key, requires_skills=value) for key, value in needs.items()})
+    assert run("add", repository.bare, "--skill", "one", "--yes").returncode == 0
+    lock = (tmp_path / "project/adk-skills.lock").read_bytes()
+    refused = run("add", repository.bare, "--skill", "two", "--yes")
+    assert refused.returncode == 1
+    assert "'pdf' is needed from git+file:" in refused.stderr
+    assert (tmp_path / "project/adk-skills.lock").read_bytes() == lock
+    changed = skill_text("one", requires_skills=needs["two"])  # who needs it may have it from elsewhere from now on
+    repository.write({"skills/one/SKILL.md": changed})
+    assert run("add", repository.bare, "--skill", "one", "--yes").returncode == 0
+    assert other.url in (tmp_path / "project/adk-skills.lock").read_text()
+
+
 def test_a_comment_of_the_project_file_stays(repository: Repository, run: Run, tmp_path: Path):
     project = tmp_path / "project/pyproject.toml"
     project.write_text("[project]\nname = 'x'  # ours\n\n[tool.ruff]\nline-length = 100  # wide\n")

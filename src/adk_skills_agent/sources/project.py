@@ -11,7 +11,7 @@ import marshal
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -347,14 +347,15 @@ class Project:
             )
 
     def refuse_other_sources(self, skills: Sequence[FetchedSkill], asked: Sequence[str]) -> None:
-        """Refuse what came as a need of others and would replace a skill that the manifest wants from elsewhere.
+        """Refuse what came as a need of others and would replace a skill that is wanted, or needed, from elsewhere.
 
         ``asked`` are the names that the user asked for now. Raises ``SourceError`` with the first.
         """
-        wanted, lock = self.wanted(), self.read_lock()
+        lock = self.read_lock()
+        kept = {*self.wanted(), *_needs_of_others(lock, asked)} - {*asked}
         for skill in skills:
             known = lock.skills.get(skill.name)
-            if skill.name in asked or skill.name not in wanted or known is None:
+            if skill.name not in kept or known is None:
                 continue
             if known.origin != self._relative(skill.origin):
                 raise SourceError(
@@ -381,8 +382,9 @@ class Project:
                     raise SourceError(
                         f"{name!r} has local edits (adk-skills verify shows them). Remove it with --force."
                     )
-            if not force:
-                self._refuse_needed(lock, names)
+            for name, other in _needs_of_others(lock, names).items() if not force else ():
+                if name in names:
+                    raise SourceError(f"{name!r} is needed by {other!r}. Remove both, or use --force.")
             manifest = self.with_changes(dict.fromkeys(names))
             folders = [self.folder_of(lock.skills[name]) for name in names]
             asides: list[tuple[Path, Path]] = []
@@ -407,18 +409,6 @@ class Project:
     def unneeded(self) -> list[str]:
         """The skills in the lock that the manifest does not want, nor any skill that it wants needs."""
         return _unneeded(self.read_lock(), self.wanted())
-
-    def _refuse_needed(self, lock: SkillLock, names: Sequence[str]) -> None:
-        from adk_skills_agent.sources.requires import required_name
-
-        for other in lock.skills.values():
-            if other.name in names:
-                continue
-            for requirement in other.requires:
-                if required_name(requirement) in names:
-                    raise SourceError(
-                        f"{required_name(requirement)!r} is needed by {other.name!r}. Remove both, or use --force."
-                    )
 
     def sync(
         self,
@@ -798,3 +788,11 @@ def _locked_at(place: Path) -> tuple[LockedSkill, Path] | None:
             if found is not None and root / found.path == place:
                 return found, lock
     return None
+
+
+def _needs_of_others(lock: SkillLock, names: Collection[str]) -> dict[str, str]:
+    """What skills other than these need, and which one needs it."""
+    from adk_skills_agent.sources.requires import required_name
+
+    others = [other for other in lock.skills.values() if other.name not in names]
+    return {required_name(text): other.name for other in others for text in other.requires}
