@@ -299,12 +299,15 @@ def plan_script(
     grants = grants or Grants()
     script = script_path if isinstance(script_path, ScriptLocation) else locate_script(skill, script_path)
     argv = build_argv(arguments or ScriptArguments())
-    command, notes = settings.interpreters.command(_seen_at(script.path), script.file, python=settings.policy.python)
+    granted, policy = env or {}, settings.policy
+    policy, variables, has_grants = open_for(skill.name, script.path, policy, granted, grants, hosts, skill.has_file)
+    root = skill.skill_dir if has_grants else None
+    command, notes = settings.interpreters.command(
+        _seen_at(script.path), script.file, python=settings.policy.python, root=root
+    )
     if command[0] == (settings.policy.python or sys.executable):
         above = imported_from_above(skill.skill_dir, script)
         command = (*command[:-1], "-c", _FROM_ABOVE, command[-1], above) if above else command
-    granted, policy = env or {}, settings.policy
-    policy, variables, has_grants = open_for(skill.name, script.path, policy, granted, grants, hosts, skill.has_file)
     # What shares the workspace with a script that has keys, hosts or programs must not stand in its own files' place.
     mount = ReadOnlyMount(skill.skill_dir, SKILL_DIR, without=skill.without, digest=digest, first=has_grants)
     request = ExecutionRequest(
