@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import os
 import re
 import shlex
 import sys
@@ -237,6 +238,23 @@ def _can_import(folder: Path, name: str) -> bool:
 
 
 _SKILL_ENV: dict[str, EnvValue] = dict.fromkeys(SKILL_VARIABLES, str(SKILL_DIR))
+
+
+def _own_modules(root: Path, script: ScriptLocation) -> dict[str, EnvValue]:
+    """Where Python programs that a script starts find modules: not in the working directory, where another skill may
+    have left some (row 372), and in the skill's folders, since they do not look beside their own file then.
+    """
+    beside = PurePosixPath(os.path.relpath(os.path.dirname(os.path.realpath(script.file)), os.path.realpath(root)))  # noqa: PTH120
+    folders = [PurePosixPath(script.path).parent if ".." in beside.parts else beside]
+    for other in (PurePosixPath(SCRIPTS_FOLDER), PurePosixPath()):
+        # Those of the standard library come later on the path.
+        names = {file.stem for file in (root / other).glob("*.py")}
+        folders += [other] if names.isdisjoint(sys.stdlib_module_names) else []
+    found = dict.fromkeys(str(SKILL_DIR / each) for each in folders if ":" not in str(each))
+    own: dict[str, EnvValue] = {"PYTHONPATH": ":".join(found)} if found else {}
+    return {"PYTHONSAFEPATH": "1", **own}
+
+
 _PLACEHOLDER = re.compile(rf"\{{baseDir\}}|\$(?:{'|'.join(SKILL_VARIABLES)})\b|\$\{{(?:{'|'.join(SKILL_VARIABLES)})\}}")
 
 
@@ -313,7 +331,7 @@ def plan_script(
     request = ExecutionRequest(
         argv=(*command, *argv),
         policy=policy,
-        env=_SKILL_ENV | variables,
+        env=_SKILL_ENV | (_own_modules(skill.skill_dir, script) if has_grants else {}) | variables,
         stdin=stdin,
         mounts=(mount,),
         input_files=input_files,
