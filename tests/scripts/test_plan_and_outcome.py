@@ -113,6 +113,26 @@ def test_an_interpreter_that_is_missing_is_named(
             plan_script(skill, name)
 
 
+def test_row_374_a_script_that_names_thousands_of_modules_is_planned_with_one_look_at_each_folder(
+    skill_with: Callable[..., Skill], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: 79 s in a thread of all tools for a script a hundred folders deep; here a name was two looks a folder."""
+    deep = "/".join(["scripts", *["d"] * 30, "r.py"])
+    text = "".join(f"import n{number}\n" for number in range(5000))
+    skill = skill_with({deep: text, "scripts/d/n7/x.py": "", "n8.py": "", "scripts/d/d/n9/x.txt": ""})
+    looks: list[str] = []
+    for kind, name in ((os, "stat"), (os, "lstat"), (os, "scandir")):
+        asked = getattr(kind, name)
+        monkeypatch.setattr(
+            kind,
+            name,
+            lambda path, *args, asked=asked, **more: (looks.append(str(path)), asked(path, *args, **more))[1],
+        )
+    argv = plan_script(skill, deep).request.argv
+    assert argv[-1] == deep.removeprefix("scripts/d")
+    assert len(looks) < 1000
+
+
 SETTINGS = ("bunfig.toml", ".env", "scripts/tsconfig.json")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import math
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -226,15 +227,24 @@ def imported_from_above(root: Path, script: ScriptLocation) -> str:
         return ""  # the run itself will say why it cannot be read
     names = {found[1].decode() for found in _OWN_IMPORT.finditer(text)} - sys.stdlib_module_names
     beside, *above = PurePosixPath(script.path).parents
-    names = {name for name in names if not _can_import(root / beside, name)}
+    names -= set(_importable(root / beside, names))
     for folder in above:
-        if any(_can_import(root / folder, name) for name in names):
+        if next(_importable(root / folder, names), None) is not None:
             return f"/{PurePosixPath(script.path).relative_to(folder)}"
     return ""
 
 
-def _can_import(folder: Path, name: str) -> bool:
-    return (folder / f"{name}.py").is_file() or next((folder / name).glob("*.py"), None) is not None
+def _importable(folder: Path, names: Collection[str]) -> Iterator[str]:
+    """Those of the names that are modules in a folder. A script may name thousands, and lie deep (row 374)."""
+    entries: list[str] = []
+    with contextlib.suppress(OSError):  # it is gone, or nobody may list it
+        entries = os.listdir(folder)  # noqa: PTH208
+    for entry in entries:
+        name = entry.removesuffix(".py")
+        if name in names:
+            found = folder / entry
+            if next(found.glob("*.py"), None) is not None if entry == name else found.is_file():
+                yield name
 
 
 _SKILL_ENV: dict[str, EnvValue] = dict.fromkeys(SKILL_VARIABLES, str(SKILL_DIR))
