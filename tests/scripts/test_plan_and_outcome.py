@@ -153,6 +153,10 @@ SETTINGS = ("bunfig.toml", ".env", "scripts/tsconfig.json")
         ("r.js", "#!/usr/bin/env -S node --import ./lib/x.js -r ./y.js", ("lib/x.js",), "node --import ./lib/x.js"),
         ("r.js", "#!/usr/bin/env -S node -r node:fs -r /opt/x.js", (), "node -r node:fs -r /opt/x.js"),
         ("r.rb", "", SETTINGS, "ruby"),
+        ("r", "#!/usr/bin/env Rscript", (), "Rscript --no-init-file --no-environ --no-restore"),
+        ("r", "#!/usr/bin/env Rscript", (".Rprofile",), "Rscript --no-environ --no-restore"),
+        ("r", "#!/usr/bin/octave -q", (), "octave --no-init-file -q"),
+        ("r", "#!/usr/bin/env -S java --source 17", (), "java -cp /skill --source 17"),
     ],
 )  # fmt: skip
 def test_row_371_interpreters_of_a_script_with_keys_obey_nothing_that_others_left_in_the_working_directory(

@@ -174,6 +174,13 @@ _SETTINGS: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType(
         "tsx": (("--tsconfig=", "tsconfig.json"),),
     }
 )
+_NOT_READING: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType(
+    {
+        "Rscript": (("--no-init-file", ".Rprofile"), ("--no-environ", ".Renviron"), ("--no-restore", ".RData")),
+        "octave": (("--no-init-file", ".octaverc"),),
+    }
+)
+"""And the option without which these read one."""
 _LOADING = re.compile(
     r"(?:-r|--(?:require|import|preload|loader|experimental-loader|(env-file(?:-if-exists)?)))(?:=(.+))?"
 )
@@ -203,12 +210,15 @@ def _of_skill(
     path = script.relative_to(SKILL_DIR)
     if re.fullmatch(r"lua(jit)?[\d.]*", program):
         words[1:1] = ["-e", _OF_LUA]
+    if program == "java":  # "." is the usual class path
+        words[1:1] = ["-cp", str(SKILL_DIR)]
     if re.fullmatch(r"php[\d.]*", program):
         words[1:1] = ["-d", _OF_PHP.format(folder=f"/{path.parent}")]
     settings = [
         option + next((str(folder / name) for folder in path.parents if (root / folder / name).is_file()), os.devnull)
         for option, name in _SETTINGS.get(program, ())
     ]
+    settings += [option for option, name in _NOT_READING.get(program, ()) if not (root / name).is_file()]
     kept: list[str] = [words[0], *settings]
     dropped: list[str] = []
     rest = iter(words[1:])
