@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import os
 import threading
@@ -17,9 +18,9 @@ from tool_calls import agent_with, many_calls
 
 from adk_skills_agent.adk.permissions import Decision
 from adk_skills_agent.adk.rules import Verdict
-from adk_skills_agent.adk.shell import command_approval
+from adk_skills_agent.adk.shell import command_approval, commands
 from adk_skills_agent.adk.skill_toolset import SkillToolset
-from adk_skills_agent.packages import SkillEnvironments
+from adk_skills_agent.packages import SkillEnvironments, skill_environments
 
 SEES = (
     "import pathlib\n"
@@ -127,6 +128,39 @@ async def test_row_244_packages_that_are_looked_for_leave_the_loops_threads_free
                     await asyncio.sleep(0.01)
             await asyncio.to_thread(threading.get_ident)
         running.pop().cancel()  # nobody waits for it any more; it ends by itself
+    finally:
+        go_on.set()
+    await asyncio.gather(*running)
+    await toolset.close()
+
+
+@pytest.mark.parametrize("tool", ["run_skill_script", "execute"])
+async def test_row_375_many_files_of_a_skill_or_workspace_leave_the_loops_threads_free(
+    tool: str, worker: Path, rehearse: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """150 calls of a skill with 18,000 files, or commands with as many: each tool of all users waited for 50 s."""
+    go_on, began = threading.Event(), threading.Semaphore(0)
+
+    def waits(of: Callable[..., Any], *args: Any) -> Any:
+        began.release()
+        go_on.wait()
+        return of(*args)
+
+    monkeypatch.setattr(SkillEnvironments, "is_settled", lambda *_: True)
+    place, name = (skill_environments, "stamp_of_skill") if tool == "run_skill_script" else (commands, "usage_of")
+    monkeypatch.setattr(place, name, functools.partial(waits, getattr(place, name)))
+    args = "skill_name: worker, file_path: sees.py" if tool == "run_skill_script" else "command: pwd"
+    turns = [f"call: {{name: {tool}, args: {{{args}}}, undeclared: true}}", "text: done"]
+    toolset = SkillToolset.from_dirs([worker], policy="trusted", shell=True)
+    agent = agent_with(rehearse("turns:\n" + "".join(f"  - {turn}\n" for turn in turns)), toolset)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    running = [asyncio.create_task(ask(agent, "go")) for _ in range(2)]
+    try:
+        async with asyncio.timeout(20):
+            for _ in running:
+                while not began.acquire(blocking=False):
+                    await asyncio.sleep(0.01)
+            await asyncio.to_thread(threading.get_ident)
     finally:
         go_on.set()
     await asyncio.gather(*running)

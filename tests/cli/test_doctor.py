@@ -9,11 +9,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import preloaded
+from adk_skills_agent.cli.doctor import _watches_check
+from adk_skills_agent.sandbox import this_machine
 from adk_skills_agent.sandbox.contract import CONCERNS as ALL_CONCERNS
 from adk_skills_agent.sandbox.contract import IsolationLevel
 from plain_user import PLAIN_USER, SOURCES, python_of_plain_user, readable_copy, readable_packages
@@ -88,6 +91,24 @@ def test_serve_says_of_this_machine_whether_strangers_may_be_let_in_and_what_to_
 
 
 @pytest.mark.parametrize(
+    ("most", "user", "verdict", "change"),
+    [
+        (65_536, 0, "holds", None),
+        (0, 0, "holds", None),
+        (5_491_533, 0, "degraded", "sysctl -w fs.epoll.max_user_watches=65536: each run is another user"),
+        (5_491_533, 1000, "degraded", "give each tenant a machine of its own"),
+    ],
+)
+def test_row_373_serve_says_whether_the_kernel_bounds_what_a_script_watches(
+    most: int, user: int, verdict: str, change: str | None
+) -> None:
+    """Seen: 643,500 watches (epoll) of instances that were on their way through a socket, where nobody sees them."""
+    check = _watches_check(replace(this_machine(), user=user, user_watches=most))
+    assert (check.verdict, (check.change or "").startswith(change or "")) == (verdict, True)
+    assert (check.change is None) == (change is None)
+
+
+@pytest.mark.parametrize(
     "degradation",
     ["docker-default", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gvisor", "no-seccomp"))],
 )
@@ -109,7 +130,7 @@ def test_the_json_has_the_same_names_on_every_machine() -> None:
     names = "versions system machine scripts_user levels isolation min_isolation trial_problem default_policy_holds"
     assert list(told) == [*names.split(), "sandbox", "elsewhere", "scripts_run"]
     machine = "system user landlock_abi landlock_problem seccomp bubblewrap bubblewrap_path user_namespaces"
-    assert list(told["machine"]) == f"{machine} control_groups python python_path bash".split()
+    assert list(told["machine"]) == f"{machine} control_groups python python_path bash user_watches".split()
     assert set(told["versions"]) == {"adk-skills-runtime", "google-adk", "google-genai", "pyyaml", "sqlite"}
     assert set(told["machine"]["user_namespaces"]) == {"allowed", "reason", "fix"}
     assert set(told["machine"]["control_groups"]) == {"version", "writable"}

@@ -9,6 +9,7 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.contract import Network, SandboxPolicy, Secret
+from adk_skills_agent.sandbox.local.init.control import script_position
 from adk_skills_agent.sandbox.policy import looks_secret
 from adk_skills_agent.sandbox.process import command
 from adk_skills_agent.sandbox.process.command import build_environment, search_path
@@ -115,3 +116,28 @@ def test_a_run_of_the_agents_own_user_is_not_looked_for_among_the_own_ids(monkey
 
     monkeypatch.setattr(command, "OWN_IDS", OnlyNumbers())
     assert [command.is_own_id(uid) for uid in (None, 4, 5)] == [False, False, True]
+
+
+def test_row_372_python_may_be_told_to_import_from_the_skill_and_from_nowhere_else():
+    skill, granted = "/skill", {"SKILL_DIR": "/skill", "PYTHONSAFEPATH": "1", "PYTHONPATH": "/skill/scripts:/skill"}
+    environment = build_environment(SandboxPolicy(), granted, host={}, place=lambda path: f"/host{path}", **PLACES)
+    assert environment["PYTHONPATH"] == "/host/skill/scripts:/host/skill"
+    for wrong in ("/skill:/work", "/skill/../work", "", "/skill:"):
+        with pytest.raises(ValueError, match="PYTHONPATH"):
+            build_environment(SandboxPolicy(), granted | {"PYTHONPATH": wrong}, host={}, **PLACES)
+    with pytest.raises(ValueError, match="PYTHONPATH"):
+        build_environment(SandboxPolicy(), {"PYTHONPATH": skill}, host={}, **PLACES)
+
+
+@pytest.mark.parametrize(
+    ("more", "position"),
+    [
+        ({}, 2),
+        ({"SKILL_DIR": "/skill", "PYTHONSAFEPATH": "1", "PYTHONPATH": "/skill/a:/skill"}, 2),
+        ({"SKILL_DIR": "/skill", "PYTHONSAFEPATH": "1", "PYTHONPATH": "/skillful"}, None),
+        ({"SKILL_DIR": "/skill", "PYTHONPATH": "/skill"}, None),
+        ({"PYTHONSAFEPATH": "1"}, None),
+    ],
+)
+def test_row_372_a_running_interpreter_can_have_what_keeps_others_from_the_working_directory(more, position):
+    assert script_position([sys.executable, "-B", "/skill/a/r.py"], {"PATH": "/bin", **more}) == position

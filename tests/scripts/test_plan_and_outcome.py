@@ -113,6 +113,85 @@ def test_an_interpreter_that_is_missing_is_named(
             plan_script(skill, name)
 
 
+def test_row_374_a_script_that_names_thousands_of_modules_is_planned_with_one_look_at_each_folder(
+    skill_with: Callable[..., Skill], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: 79 s in a thread of all tools for a script a hundred folders deep; here a name was two looks a folder."""
+    deep = "/".join(["scripts", *["d"] * 30, "r.py"])
+    text = "".join(f"import n{number}\n" for number in range(5000))
+    skill = skill_with({deep: text, "scripts/d/n7/x.py": "", "n8.py": "", "scripts/d/d/n9/x.txt": ""})
+    looks: list[str] = []
+    for kind, name in ((os, "stat"), (os, "lstat"), (os, "scandir")):
+        asked = getattr(kind, name)
+        monkeypatch.setattr(
+            kind,
+            name,
+            lambda path, *args, asked=asked, **more: (looks.append(str(path)), asked(path, *args, **more))[1],
+        )
+    argv = plan_script(skill, deep).request.argv
+    assert argv[-1] == deep.removeprefix("scripts/d")
+    assert len(looks) < 1000
+
+
+SETTINGS = ("bunfig.toml", ".env", "scripts/tsconfig.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "files", "flags"),
+    [
+        ("r.ts", "", (), "bun --config=/dev/null --env-file=/dev/null --tsconfig-override=/dev/null"),
+        (
+            "r",
+            "#!/usr/bin/env -S bun run",
+            SETTINGS,
+            "bun --config=bunfig.toml --env-file=.env --tsconfig-override=scripts/tsconfig.json run",
+        ),
+        ("r", "#!/usr/bin/tsx", (), "tsx --tsconfig=/dev/null"),
+        ("r", "#!/usr/bin/tsx", ("tsconfig.json",), "tsx --tsconfig=tsconfig.json"),
+        ("r.js", "#!/bin/env -S node -r dotenv/config --import=tsx --env-file .env --trace-gc", (), "node --trace-gc"),
+        ("r.js", "#!/bin/env -S node -r dotenv/config", ("node_modules/dotenv/config.js",), "node -r dotenv/config"),
+        ("r.js", "#!/usr/bin/env -S node --import ./lib/x.js -r ./y.js", ("lib/x.js",), "node --import ./lib/x.js"),
+        ("r.js", "#!/usr/bin/env -S node -r node:fs -r /opt/x.js", (), "node -r node:fs -r /opt/x.js"),
+        ("r.rb", "", SETTINGS, "ruby"),
+        ("r", "#!/usr/bin/env Rscript", (), "Rscript --no-init-file --no-environ --no-restore"),
+        ("r", "#!/usr/bin/env Rscript", (".Rprofile",), "Rscript --no-environ --no-restore"),
+        ("r", "#!/usr/bin/octave -q", (), "octave --no-init-file -q"),
+        ("r", "#!/usr/bin/env -S java --source 17", (), "java -cp /skill --source 17"),
+    ],
+)  # fmt: skip
+def test_row_371_interpreters_of_a_script_with_keys_obey_nothing_that_others_left_in_the_working_directory(
+    skill_with: Callable[..., Skill],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    first: str,
+    files: tuple[str, ...],
+    flags: str,
+) -> None:
+    """Seen: another skill's ``bunfig.toml`` had Bun run its module in the run of a script with a key."""
+    has_tsx = "tsx" in first
+    monkeypatch.setattr(shutil, "which", lambda name, **_: f"/usr/bin/{name}" if name != "tsx" or has_tsx else None)
+    skill = skill_with({f"scripts/{name}": f"{first}\n", **dict.fromkeys(files, "")})
+    plan = plan_script(skill, name, env={"KEY": Secret("sk-weather-123456")})
+    program, *words = flags.split()
+    assert plan.request.argv == (f"/usr/bin/{program}", *words, f"/skill/scripts/{name}")
+    given = first.partition(f"{program} ")[2].split()
+    assert len(plan.notes) == (len(given) > len([word for word in words if word in given]))
+    without = plan_script(skill, name).request.argv  # a run without keys has nothing that others may not have
+    assert without == (f"/usr/bin/{program}", *given, f"/skill/scripts/{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [("r.lua", "-e", 'os.getenv("SKILL_DIR")'), ("r.php", "-d", "include_path=${SKILL_DIR}/scripts:")],
+)
+def test_row_371_modules_of_lua_and_php_are_looked_for_in_the_skill(
+    skill_with: Callable[..., Skill], monkeypatch: pytest.MonkeyPatch, name: str, option: str, value: str
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name, **_: f"/usr/bin/{name}")
+    argv = plan_script(skill_with({f"scripts/{name}": ""}), name, env={"KEY": Secret("sk-weather-123456")}).request.argv
+    assert (argv[1], value in argv[2], argv[3:]) == (option, True, (f"/skill/scripts/{name}",))
+
+
 @pytest.mark.parametrize(
     "first", ["#!/usr/bin/env -S uv run --script\n", "#!/usr/bin/env npx\n", "#!/no/such/thing\n", "#!\n"]
 )

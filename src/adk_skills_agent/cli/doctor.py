@@ -424,6 +424,7 @@ def _has_fts5() -> bool:
 # What ``adk-skills doctor --serve`` finds out: what a server that lets strangers in needs of its machine.
 
 _OLDEST_KERNEL = (5, 13)
+_MOST_WATCHES = 1 << 17  # the kernel goes through so many in a thirtieth of a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,7 +477,7 @@ def serve_checks(found: Diagnosis) -> list[ServeCheck]:
         )
     else:
         checks.append(ServeCheck("user", True, f"the agent is user {here.user}, which should own nothing else"))
-    checks.append(_kernel_check(here.system))
+    checks += [_kernel_check(here.system), _watches_check(here)]
     if found.sandbox.name not in {"auto", "local"}:
         name, source = found.sandbox.name, found.sandbox.source
         told = f"scripts are sent to {name!r} ({source}), and the rest of this list is about this machine"
@@ -523,6 +524,18 @@ def _kernel_check(system: str) -> ServeCheck:
         return ServeCheck("kernel", True, f"{system}; its security updates are yours to install")
     least = ".".join(map(str, _OLDEST_KERNEL))
     return ServeCheck("kernel", None, f"{system} is older than {least}", f"use {least} or later, with security updates")
+
+
+def _watches_check(here: Machine) -> ServeCheck:
+    """Whether the kernel bounds what a user watches: of an instance that a script hides nobody sees it (row 373)."""
+    name, most = "fs.epoll.max_user_watches", here.user_watches
+    if most <= _MOST_WATCHES:
+        return ServeCheck("watches", True, f"{name} is {most}" if most else "no epoll here")
+    if here.user == 0:
+        change = f"sysctl -w {name}=65536: each run is another user, for which it counts"
+    else:
+        change = f"give each tenant a machine of its own; a lower {name} is for all runs and the agent together"
+    return ServeCheck("watches", None, f"{name} is {most}, with which a script can keep processors from others", change)
 
 
 # What ``adk-skills doctor --sandbox NAME`` finds out: facts of the backend, and a trial run in it.

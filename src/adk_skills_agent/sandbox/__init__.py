@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         MIN_SECRET_CHARS,
         EnvValue,
         FileSearch,
+        Redactor,
         Secret,
         SecretForms,
         forms_of,
@@ -152,8 +153,8 @@ _NAMES = {
     "remote.remote": "MAY_GO_ON RemoteAnswer RemoteSandbox within_memory",
     "remote.result": "foreign_result",
     "secrets": (
-        "EnvValue FileSearch MIN_SECRET_CHARS Secret SecretForms forms_of log_exception redact_error redacted "
-        "redacted_aside secrets_of"
+        "EnvValue FileSearch MIN_SECRET_CHARS Redactor Secret SecretForms forms_of log_exception redact_error "
+        "redacted redacted_aside secrets_of"
     ),
     "sessions.session": "SessionHost SessionRequest",
     "sessions.sessions": "SessionHealth SessionLimits Sessions",

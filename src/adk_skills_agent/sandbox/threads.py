@@ -508,17 +508,22 @@ def submit(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> asyn
     return answer
 
 
-async def in_worker(work: Callable[[], _Result], *, or_here: bool = False) -> _Result:
+async def in_worker(work: Callable[[], _Result], *, or_here: bool = False, share: Share | None = None) -> _Result:
     """Blocking work in a worker thread; it is not left half done when the wait for it is cancelled.
 
-    With ``or_here`` it is done in this thread, whatever that costs, when there is no worker any more.
+    With ``or_here`` it is done in this thread, whatever that costs, when there is no worker any more. ``share`` is for
+    whom it is; None for whoever has a turn here.
     """
+    before = None if share is None else WHOSE.set(share)
     try:
         done = submit(asyncio.get_running_loop(), work)
     except SandboxError:
         if not or_here:
             raise
         return work()
+    finally:
+        if before is not None:
+            WHOSE.reset(before)
     return await uninterrupted(done)
 
 

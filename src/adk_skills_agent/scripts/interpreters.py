@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from adk_skills_agent.errors import ConfigError, UnsupportedScriptType
+from adk_skills_agent.sandbox import SKILL_DIR
 
 SCRIPTS_FOLDER = "scripts"
 PYTHON_SUFFIXES = (".py",)
@@ -91,17 +93,18 @@ class Interpreters:
         return tuple(wanted)
 
     def command(
-        self, script: PurePosixPath, source: Path, *, python: str | None = None
+        self, script: PurePosixPath, source: Path, *, python: str | None = None, root: Path | None = None
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The command that runs a script, without its arguments, and notes on what had to be adapted.
 
         ``script`` is as the sandbox sees it (``/skill/scripts/run.py``), ``source`` the same file on the host, for what
-        depends on its bytes. ``python`` None is the one that runs the agent. Raises ``UnsupportedScriptType`` when
-        nothing runs that suffix, or its interpreter is not here.
+        depends on its bytes. ``python`` None is the one that runs the agent. ``root`` is the folder of a skill of which
+        alone the interpreter may take settings and modules, and not of the working directory; None for no such skill.
+        Raises ``UnsupportedScriptType`` when nothing runs that suffix, or its interpreter is not here.
         """
         suffix = script.suffix.lower()
         if suffix in self._extra:
-            return (*self._extra[suffix], str(script)), ()
+            return _of_skill(self._extra[suffix], script, root)
         named = _first_line(_head(source))
         name = PurePosixPath(named[0]).name if named else ""
         usable = _is_usable(name)
@@ -122,7 +125,7 @@ class Interpreters:
             if found is not None and _understands(found, suffix):
                 # A program of Python's environment by its name: the sandbox may show that folder at another place.
                 shown = found if found.startswith(("/usr/", "/bin/")) else program
-                return (shown, *flags, str(script)), ()
+                return _of_skill((shown, *flags), script, root)
         if wanted:
             missing = " or ".join(dict.fromkeys(PurePosixPath(program).name for program, *_ in wanted))
             raise UnsupportedScriptType(
@@ -163,6 +166,76 @@ _BY_SUFFIX: Mapping[str, Sequence[tuple[str, ...]]] = MappingProxyType(
         ".tcl": (("tclsh",),),
     }
 )
+
+# Files in the working directory that these obey, whoever left them there, and the option that names another one.
+_SETTINGS: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType(
+    {
+        "bun": (("--config=", "bunfig.toml"), ("--env-file=", ".env"), ("--tsconfig-override=", "tsconfig.json")),
+        "tsx": (("--tsconfig=", "tsconfig.json"),),
+    }
+)
+_NOT_READING: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType(
+    {
+        "Rscript": (("--no-init-file", ".Rprofile"), ("--no-environ", ".Renviron"), ("--no-restore", ".RData")),
+        "octave": (("--no-init-file", ".octaverc"),),
+    }
+)
+"""And the option without which these read one."""
+_LOADING = re.compile(
+    r"(?:-r|--(?:require|import|preload|loader|experimental-loader|(env-file(?:-if-exists)?)))(?:=(.+))?"
+)
+_IN_JAVASCRIPT = re.compile("node|bun|tsx")
+# "." is where modules are looked for first; they are the skill's, whose folder the variable names at each level.
+_OF_LUA = """\
+local skill = ";" .. os.getenv("SKILL_DIR") .. "/"
+for _, name in ipairs{"path", "cpath"} do
+  package[name] = (";" .. package[name]):gsub(";%./", function() return skill end):sub(2)
+end
+"""
+_OF_PHP = "include_path=${{SKILL_DIR}}{folder}:${{SKILL_DIR}}:/usr/share/php:/usr/local/lib/php"
+
+
+def _of_skill(
+    command: Sequence[str], script: PurePosixPath, root: Path | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The command with its script and what keeps it from settings and modules in the working directory, and a note.
+
+    In a run with keys another skill may have left them there (row 371). Those of the skill at ``root`` hold: the run
+    sees them there, too.
+    """
+    program = PurePosixPath(command[0]).name
+    words = [*command, str(script)]
+    if root is None:
+        return tuple(words), ()
+    path = script.relative_to(SKILL_DIR)
+    if re.fullmatch(r"lua(jit)?[\d.]*", program):
+        words[1:1] = ["-e", _OF_LUA]
+    if program == "java":  # "." is the usual class path
+        words[1:1] = ["-cp", str(SKILL_DIR)]
+    if re.fullmatch(r"php[\d.]*", program):
+        words[1:1] = ["-d", _OF_PHP.format(folder=f"/{path.parent}")]
+    settings = [
+        option + next((str(folder / name) for folder in path.parents if (root / folder / name).is_file()), os.devnull)
+        for option, name in _SETTINGS.get(program, ())
+    ]
+    settings += [option for option, name in _NOT_READING.get(program, ()) if not (root / name).is_file()]
+    kept: list[str] = [words[0], *settings]
+    dropped: list[str] = []
+    rest = iter(words[1:])
+    for word in rest:
+        found = _LOADING.fullmatch(word) if _IN_JAVASCRIPT.fullmatch(program) else None
+        name = "" if found is None else found[2] or next(rest, "")
+        option = [word] if found is None or found[2] else [word, name]
+        is_own = found is None or _is_own(root, name, is_file=bool(found[1]))
+        (kept if is_own else dropped).extend(option)
+    note = f"Its first line has {' '.join(dropped)[:100]}, which the skill does not have and is left out here."
+    return tuple(kept), (note,) if dropped else ()
+
+
+def _is_own(root: Path, name: str, *, is_file: bool) -> bool:
+    """Whether what Node.js finds by this name from the working directory is the skill's, or the language's own."""
+    first = name.removeprefix("./").partition("/")[0] if is_file or name.startswith("./") else "node_modules"
+    return name.startswith(("/", "node:")) or (root / first).exists()
 
 
 _NOT_TO_RUN = ("assets/", "references/")

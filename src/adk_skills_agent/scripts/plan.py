@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import math
+import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -225,18 +227,44 @@ def imported_from_above(root: Path, script: ScriptLocation) -> str:
         return ""  # the run itself will say why it cannot be read
     names = {found[1].decode() for found in _OWN_IMPORT.finditer(text)} - sys.stdlib_module_names
     beside, *above = PurePosixPath(script.path).parents
-    names = {name for name in names if not _can_import(root / beside, name)}
+    names -= set(_importable(root / beside, names))
     for folder in above:
-        if any(_can_import(root / folder, name) for name in names):
+        if next(_importable(root / folder, names), None) is not None:
             return f"/{PurePosixPath(script.path).relative_to(folder)}"
     return ""
 
 
-def _can_import(folder: Path, name: str) -> bool:
-    return (folder / f"{name}.py").is_file() or next((folder / name).glob("*.py"), None) is not None
+def _importable(folder: Path, names: Collection[str]) -> Iterator[str]:
+    """Those of the names that are modules in a folder. A script may name thousands, and lie deep (row 374)."""
+    entries: list[str] = []
+    with contextlib.suppress(OSError):  # it is gone, or nobody may list it
+        entries = os.listdir(folder)  # noqa: PTH208
+    for entry in entries:
+        name = entry.removesuffix(".py")
+        if name in names:
+            found = folder / entry
+            if next(found.glob("*.py"), None) is not None if entry == name else found.is_file():
+                yield name
 
 
 _SKILL_ENV: dict[str, EnvValue] = dict.fromkeys(SKILL_VARIABLES, str(SKILL_DIR))
+
+
+def _own_modules(root: Path, script: ScriptLocation) -> dict[str, EnvValue]:
+    """Where Python programs that a script starts find modules: not in the working directory, where another skill may
+    have left some (row 372), and in the skill's folders, since they do not look beside their own file then.
+    """
+    beside = PurePosixPath(os.path.relpath(os.path.dirname(os.path.realpath(script.file)), os.path.realpath(root)))  # noqa: PTH120
+    folders = [PurePosixPath(script.path).parent if ".." in beside.parts else beside]
+    for other in (PurePosixPath(SCRIPTS_FOLDER), PurePosixPath()):
+        # Those of the standard library come later on the path.
+        names = {file.stem for file in (root / other).glob("*.py")}
+        folders += [other] if names.isdisjoint(sys.stdlib_module_names) else []
+    found = dict.fromkeys(str(SKILL_DIR / each) for each in folders if ":" not in str(each))
+    own: dict[str, EnvValue] = {"PYTHONPATH": ":".join(found)} if found else {}
+    return {"PYTHONSAFEPATH": "1", **own}
+
+
 _PLACEHOLDER = re.compile(rf"\{{baseDir\}}|\$(?:{'|'.join(SKILL_VARIABLES)})\b|\$\{{(?:{'|'.join(SKILL_VARIABLES)})\}}")
 
 
@@ -299,18 +327,21 @@ def plan_script(
     grants = grants or Grants()
     script = script_path if isinstance(script_path, ScriptLocation) else locate_script(skill, script_path)
     argv = build_argv(arguments or ScriptArguments())
-    command, notes = settings.interpreters.command(_seen_at(script.path), script.file, python=settings.policy.python)
+    granted, policy = env or {}, settings.policy
+    policy, variables, has_grants = open_for(skill.name, script.path, policy, granted, grants, hosts, skill.has_file)
+    root = skill.skill_dir if has_grants else None
+    command, notes = settings.interpreters.command(
+        _seen_at(script.path), script.file, python=settings.policy.python, root=root
+    )
     if command[0] == (settings.policy.python or sys.executable):
         above = imported_from_above(skill.skill_dir, script)
         command = (*command[:-1], "-c", _FROM_ABOVE, command[-1], above) if above else command
-    granted, policy = env or {}, settings.policy
-    policy, variables, has_grants = open_for(skill.name, script.path, policy, granted, grants, hosts, skill.has_file)
     # What shares the workspace with a script that has keys, hosts or programs must not stand in its own files' place.
     mount = ReadOnlyMount(skill.skill_dir, SKILL_DIR, without=skill.without, digest=digest, first=has_grants)
     request = ExecutionRequest(
         argv=(*command, *argv),
         policy=policy,
-        env=_SKILL_ENV | variables,
+        env=_SKILL_ENV | (_own_modules(skill.skill_dir, script) if has_grants else {}) | variables,
         stdin=stdin,
         mounts=(mount,),
         input_files=input_files,

@@ -25,6 +25,7 @@ from adk_skills_agent import CommandFinished, SandboxPolicy, ScriptOutput, Shell
 from adk_skills_agent.adk.shell import jobs as jobs_module
 from adk_skills_agent.adk.shell.jobs import MAX_JOBS, MAX_JOBS_OF_USER, Job, Jobs, bring_back, copy_workspace
 from adk_skills_agent.errors import InvalidArguments, SandboxError
+from adk_skills_agent.sandbox import Redactor, Secret, SecretForms
 
 
 class Desk:
@@ -479,3 +480,17 @@ async def test_who_waits_for_the_end_of_a_stopped_job_holds_no_thread() -> None:
     may_end.set()
     await asyncio.gather(*stopping)
     assert job.ended is not None
+
+
+@pytest.mark.parametrize("between", [b"\xe2", b""])
+def test_row_376_a_secret_of_which_each_stream_has_a_half_is_not_whole_in_the_output(between: bytes) -> None:
+    """Seen: a byte that begins no character of the secret let the first half go, and the second one came behind it."""
+    secret = "Zk4q9XbT7wLm2PdR"
+    job = Job("job-1", "x", 1000, redactor=Redactor(SecretForms([("KEY", Secret(secret))])))
+    job.take("stdout", b"A:" + secret[:8].encode() + between)
+    job.take("stderr", secret[8:].encode() + b"...")
+    job.take("stdout", b"\n\0" + secret[:8].encode())
+    assert job.output(0, 100)[0].startswith("A:[secret KEY]...")
+    assert secret[:8] not in job.output(0, 100)[0]  # it may go on
+    job.end({"status": "ok"})
+    assert job.output(0, 100)[0].endswith("\n\ufffd" + secret[:8])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -11,16 +12,17 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.genai import types
 
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import CHANGED, InvalidArguments, SkillChanged, TooManyRuns
-from adk_skills_agent.sandbox import InputFile, Semaphore, portable
+from adk_skills_agent.sandbox import InputFile, Semaphore, in_worker, portable
 from adk_skills_agent.scripts.plan import check_text, share_of
 
 if TYPE_CHECKING:
+    from google.adk.agents.readonly_context import ReadonlyContext
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.skills.known import KnownSkill
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from adk_skills_agent.scripts import HostRules, ScriptArguments, ScriptOutcome, ScriptPlan
     from adk_skills_agent.scripts.outcome import RefusedHost
     from adk_skills_agent.scripts.workspaces import SessionWorkspace, WorkspaceClaim
+
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +156,17 @@ class HeldInputs:
                 self._held[user] -= mine
                 if not self._held[user]:
                     del self._held[user]
+
+
+async def in_turn(context: ReadonlyContext, work: Callable[..., _Result], /, *args: Any, **named: Any) -> _Result:
+    """Do in a thread what may take long where a skill or a workspace has thousands of files.
+
+    Users get these threads in turn, and so do the sessions of each: all tools of all users wait for the few threads of
+    the event loop's own pool (row 375).
+    """
+    session = context.session
+    share = share_of(session.app_name, session.user_id, session.id)
+    return await in_worker(functools.partial(work, *args, **named), share=share)
 
 
 HELD_INPUTS = HeldInputs()

@@ -8,7 +8,6 @@ language; any other gets a program as google-adk makes it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
-from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, check_input_names, save_outputs
+from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, check_input_names, in_turn, save_outputs
 from adk_skills_agent.adk.running.skill_copies import in_copy, writable_copy
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
 from adk_skills_agent.errors import InvalidArguments, SandboxError, SandboxUnavailable, SkillsError
@@ -103,10 +102,10 @@ async def before_run(
     *args: Any,
     **named: Any,
 ) -> _Result:
-    """Do in a thread what comes before a run: in one of the loop's pool, unless it may have to wait for packages."""
+    """Do in a thread what comes before a run: in one of its own when it may have to wait for packages."""
     packages = None if own is None else own.settings.packages
     if packages is None or packages.is_settled(call.skill.name, call.path):
-        return await asyncio.to_thread(work, *args, **named)
+        return await in_turn(tool_context, work, *args, **named)
     from adk_skills_agent.adk.running.packages import in_own_thread  # most calls pass without
 
     return await in_own_thread(tool_context, work, *args, **named)
@@ -136,7 +135,7 @@ class OwnSandbox:
                 raise prepared
             plan, workspace = prepared.plan, prepared.workspace
             if call.inputs and plan.has_grants:  # whoever called, and whatever was known then
-                await asyncio.to_thread(check_input_names, call.inputs, call.skill)
+                await in_turn(tool_context, check_input_names, call.inputs, call.skill)
             session = tool_context.session
             share = share_of(session.app_name, session.user_id, session.id)
             heard = both_hear(plan.request.on_output, call.on_output)

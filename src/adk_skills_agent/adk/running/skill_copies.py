@@ -42,10 +42,14 @@ def in_copy(plan: ScriptPlan) -> ScriptPlan:
     """The plan of a script with its command, and the variables that name the skill's folder, in the copy."""
     place, original = str(copy_place(plan.skill_name)), f"{SKILL_DIR}/"
     request = plan.request
-    argv = tuple(
-        f"{place}/{part.removeprefix(original)}" if part.startswith(original) else part for part in request.argv
-    )
+
+    def moved(part: str) -> str:
+        return f"{place}/{part.removeprefix(original)}" if part.startswith(original) else part
+
+    argv = tuple(map(moved, request.argv))
     env = {**request.env, **dict.fromkeys(SKILL_VARIABLES, place)}
+    if isinstance(modules := env.get("PYTHONPATH"), str):
+        env["PYTHONPATH"] = ":".join(moved(f"{folder}/") for folder in modules.split(":"))
     return replace(plan, request=replace(request, argv=argv, env=env), skill_prefix=f"{place}/")
 
 

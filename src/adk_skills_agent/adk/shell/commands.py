@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, told_result
-from adk_skills_agent.adk.running.call import save_outputs
+from adk_skills_agent.adk.running.call import in_turn, save_outputs
 from adk_skills_agent.adk.running.runner import OwnSandbox, both_hear, without_scratch, workspace_claim
 from adk_skills_agent.adk.running.skill_copies import copy_place, writable_copy
 from adk_skills_agent.adk.shell.files import EnvironmentFiles, ShellFiles, WorkspaceFiles
@@ -210,11 +210,11 @@ class SandboxShell:
     ) -> ScriptPlan:
         """The request for the sandbox; nothing is executed."""
         runtime, settings = self.runtime, self.own.settings
-        mounts = await asyncio.to_thread(skill_mounts, list(call.skills), call.versions or {})
+        mounts = await in_turn(context, skill_mounts, list(call.skills), call.versions or {})
         places = (WORK_DIR, TMP_DIR, *(mount.target for mount in mounts))
         session = context.session
         policy = job or replace(settings.policy, wall_seconds=call.seconds)
-        policy = await asyncio.to_thread(_with_a_way_out, policy, workspace)
+        policy = await in_turn(context, _with_a_way_out, policy, workspace)
         policy, env = runtime.grants.opened(call.skill, "", policy, self.own.env, call.hosts)
         if call.skill:
             place = SKILLS_DIR / skill_folder(call.skill)

@@ -29,7 +29,7 @@ from adk_skills_agent.platforms import after_fork_in_child
 from adk_skills_agent.scripts.workspaces import Usage, in_pages, usage_of
 
 if TYPE_CHECKING:
-    from adk_skills_agent.sandbox import SandboxPolicy
+    from adk_skills_agent.sandbox import Redactor, SandboxPolicy
     from adk_skills_agent.scripts import ScriptOutcome
     from adk_skills_agent.scripts.outcome import RefusedHost
 
@@ -47,6 +47,8 @@ MAX_HELD_BYTES = 64 << 20
 """Of ended jobs' files and output in this process; what ended first goes first."""
 _CLOSE_SECONDS = 10.0
 _MAX_NOTES = 50
+
+_DECODER = codecs.getincrementaldecoder("utf-8")
 
 Stamp = tuple[int, int]
 
@@ -70,10 +72,13 @@ class Job:
     refused: tuple[RefusedHost, ...] = ()  # hosts it was refused
     skill: str = ""  # whose variables it had
     run: str = ""  # the id of its events
+    # looks at both streams as they are joined: each may have a half of a secret (row 376); None for no secrets
+    redactor: Redactor | None = None
     _waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = field(default_factory=list)
     _text: list[str] = field(default_factory=list)
     kept: int = 0
     _decoders: dict[str, codecs.IncrementalDecoder] = field(default_factory=dict)
+    _joined: codecs.IncrementalDecoder = field(default_factory=lambda: _DECODER("replace"))
     _changed: threading.Condition = field(default_factory=threading.Condition)
     future: Future[None] | None = None
 
@@ -97,18 +102,27 @@ class Job:
         """Keep a piece of its output, of either stream, in the order in which they came."""
         decoder = self._decoders.get(stream)
         if decoder is None:
-            decoder = self._decoders[stream] = codecs.getincrementaldecoder("utf-8")("replace")
+            decoder = self._decoders[stream] = _DECODER("replace")
         with self._changed:
             room = max(self.most_bytes - self.kept, 0)
             self.kept += len(chunk[:room])
             self.left_out += len(chunk[room:])
-            if text := decoder.decode(chunk[:room]).replace("\0", "\ufffd"):
-                self._text.append(text)
-                self._tell()
+            text = decoder.decode(chunk[:room])
+            if self.redactor is not None:
+                text = self._joined.decode(self.redactor.feed(text.encode()))
+            self._add(text)
+
+    def _add(self, text: str) -> None:
+        """With the lock."""
+        if text:
+            self._text.append(text.replace("\0", "\ufffd"))
+            self._tell()
 
     def end(self, answer: dict[str, object]) -> None:
         """Say how it ended."""
         with self._changed:
+            if self.redactor is not None:
+                self._add(self._joined.decode(self.redactor.close(), final=True))
             self.answer = answer
             self.ended = time.monotonic()
             self._tell()

@@ -22,6 +22,7 @@ from adk_skills_agent.adk.activation.instructions import fenced
 from adk_skills_agent.adk.events.events import ResourceRead, origin_of
 from adk_skills_agent.adk.guard import call_key
 from adk_skills_agent.adk.permissions import permit_reading
+from adk_skills_agent.adk.running.call import in_turn
 from adk_skills_agent.adk.skills.known import RESOURCE_FOLDERS, SKILL_FILE, KnownSkill, is_skill_file
 from adk_skills_agent.adk.skills.resources import FileContent, is_for_a_model, mime_type_of, read_content
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema, whole_number
@@ -216,7 +217,7 @@ class LoadSkillResourceTool(ToolsetTool):
         if artifact is not None:
             answer["artifact"] = artifact
         where = f"its path there is {SKILL_DIR / content.path}"
-        has_scripts = bool(await asyncio.to_thread(lambda: skill.scripts))
+        has_scripts = bool(await in_turn(tool_context, lambda: skill.scripts))
         wish = f"A script of the skill can read it; {where}" if has_scripts else f"For a script {where}"
         saved = f" It is the artifact '{artifact}'." if artifact is not None else ""
         return answer | {"note": f"This file is not text, and too large or of no type you can read.{saved} {wish}."}

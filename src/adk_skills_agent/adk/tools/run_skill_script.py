@@ -24,7 +24,15 @@ from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, tell_refused
 from adk_skills_agent.adk.permissions import Decision, both, weigh
 from adk_skills_agent.adk.rules import Verdict
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
-from adk_skills_agent.adk.running.call import HELD_INPUTS, MAX_INPUT_BYTES, Prepared, ScriptCall, ScriptRun, load_inputs
+from adk_skills_agent.adk.running.call import (
+    HELD_INPUTS,
+    MAX_INPUT_BYTES,
+    Prepared,
+    ScriptCall,
+    ScriptRun,
+    in_turn,
+    load_inputs,
+)
 from adk_skills_agent.adk.running.packages import approve_packages
 from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, before_run, script_backend_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema
@@ -153,7 +161,7 @@ class RunSkillScriptTool(ToolsetTool):
                 return guard.miss(tool_context, "registry", answer, named, named)
             if isinstance(error, ScriptNotFound):
                 skill = runtime.source.local(str(args.get(self.skill_argument)))
-                answer |= _listed(await asyncio.to_thread(_scripts_of, skill)) if skill is not None else {}
+                answer |= _listed(await in_turn(tool_context, _scripts_of, skill)) if skill is not None else {}
                 return guard.miss(tool_context, "script", answer, str(args.get(self.path_argument)), named)
             if isinstance(error, SandboxUnavailable):
                 return guard.miss(tool_context, "executor", answer, str(args.get(self.path_argument)), named)
@@ -200,7 +208,7 @@ class RunSkillScriptTool(ToolsetTool):
             if inputs:
                 opened = hosts.approved() if hosts.pending else hosts.rules  # the yes comes later, or never
                 with_inputs = replace(call, path=found.path, inputs=inputs, hosts=opened)
-                await asyncio.to_thread(backend.check_inputs, runtime, with_inputs)
+                await in_turn(tool_context, backend.check_inputs, runtime, with_inputs)
             weighed = await weigh(tool_context, skill, decision, runtime)
             if weighed.refusal is not None:
                 if hosts.pending and weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:

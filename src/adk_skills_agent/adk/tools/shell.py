@@ -47,7 +47,7 @@ from adk_skills_agent.adk.shell.skills import mounted_skills, permit_shell
 from adk_skills_agent.adk.skills.resources import mime_type_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
 from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SkillsError
-from adk_skills_agent.sandbox import temporary_folder, uninterrupted
+from adk_skills_agent.sandbox import Redactor, temporary_folder, uninterrupted
 from adk_skills_agent.scripts import user_key, workspace_key
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import check_text
@@ -271,6 +271,8 @@ class ExecuteTool(ShellTool):
 
         async def run(job: Job) -> None:
             stopped = False
+            if runtime.grants.forms is not None:
+                job.redactor = Redactor(runtime.grants.forms)
             started = CommandStarted(
                 origin=origin, skill=call.skill, command=call.command, run=run_id, job=job.name, executor=shell.name
             )

@@ -18,6 +18,7 @@ from adk_skills_agent.sandbox.local.kernel import landlock
 from adk_skills_agent.sandbox.local.kernel.user_namespaces import UserNamespaces, user_namespaces
 from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 from adk_skills_agent.sandbox.process.command import PROGRAMS
+from adk_skills_agent.sandbox.process.tree import kernel_setting
 
 _SECONDS = 10
 _CONTROLLERS = ("memory", "pids", "cpu")
@@ -50,6 +51,7 @@ class Machine:
     python: str
     python_path: str
     bash: str | None
+    user_watches: int  # that each user may have with epoll; 0 when that is not known
 
 
 def this_machine() -> Machine:
@@ -69,6 +71,7 @@ def this_machine() -> Machine:
         python=platform.python_version(),
         python_path=sys.executable or "unknown",
         bash=shutil.which("bash", path=PROGRAMS),
+        user_watches=kernel_setting("fs/epoll/max_user_watches", 0),
     )
 
 

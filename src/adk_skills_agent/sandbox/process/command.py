@@ -12,7 +12,8 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
 
 from adk_skills_agent.errors import ConfigError, SandboxError, about
 from adk_skills_agent.sandbox.contract import SKILL_VARIABLES, SandboxPolicy
@@ -230,9 +231,12 @@ def build_environment(
         if name in host:
             environment[name] = host[name]
     environment.update((name, _text(value)) for name, value in policy.env.items())
-    environment.update((name, granted_value(name, value)) for name, value in granted.items())
+    skill = _text(granted.get(SKILL_VARIABLES[0], ""))
+    environment.update((name, granted_value(name, value, skill)) for name, value in granted.items())
     if place is not None:
-        environment.update((name, place(environment[name])) for name in SKILL_VARIABLES if name in environment)
+        for name in (*SKILL_VARIABLES, "PYTHONPATH"):
+            if name in environment:
+                environment[name] = ":".join(map(place, environment[name].split(":")))
     environment[RUN_ID_VARIABLE] = run_id
     return environment
 
@@ -241,18 +245,27 @@ def _text(value: EnvValue) -> str:
     return value.reveal() if isinstance(value, Secret) else value
 
 
-def granted_value(name: str, value: EnvValue) -> str:
-    """The text of a variable granted to one run; a ValueError when it cannot be in an environment, or must not be."""
+def granted_value(name: str, value: EnvValue, skill: str = "") -> str:
+    """The text of a variable granted to one run; a ValueError when it cannot be in an environment, or must not be.
+
+    ``skill`` is the folder of the skill that it runs, from which Python may be told to import; empty for none.
+    """
     text = _text(value)
     if not isinstance(text, str) or "\0" in text:
         raise ValueError(f"The value of environment variable {name!r} must be a string without NUL, or a Secret.")
     try:
-        check_env_name(name)
+        if name != "PYTHONPATH" or not _all_below(skill, text.split(":")):
+            check_env_name(name)
         if name == "PATH":
             check_search_path(text)
     except ConfigError as error:
         raise ValueError(error.message) from None
     return text
+
+
+def _all_below(folder: str, paths: Iterable[str]) -> bool:
+    places = map(PurePosixPath, paths)
+    return bool(folder) and all(place.is_relative_to(folder) and ".." not in place.parts for place in places)
 
 
 def search_path(python: str | None) -> str:

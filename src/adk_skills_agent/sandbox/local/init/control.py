@@ -270,13 +270,19 @@ def script_position(command: list[str], environment: Mapping[str, str], python: 
     """Where the script is in a command line a running interpreter can carry out; None when it must be started.
 
     Only for the agent's own interpreter, or a virtual environment of it (``python``), with the switches scripts are run
-    with and environment variables that change nothing about it.
+    with and environment variables that change nothing about it: modules come from beside the script there, too, and
+    those of the skill's other folders are for what it starts.
     """
+    own = environment.get("SKILL_DIR", "")
+    modules = environment.get("PYTHONPATH", "").split(":") if "PYTHONSAFEPATH" in environment else [""]
+    known = BASE
+    if own and all(f"{folder}/".startswith(f"{own}/") for folder in modules):
+        known = BASE | {name: environment[name] for name in ("PYTHONPATH", "PYTHONSAFEPATH")}
     folders = {os.path.dirname(path) for path in (sys.executable, python) if path}  # noqa: PTH120
     if os.path.dirname(command[0]) not in folders or not is_same_interpreter(command[0]):  # noqa: PTH120
         return None
     for name, value in environment.items():
-        if name.startswith(_READ_AT_START) and BASE.get(name) != value:
+        if name.startswith(_READ_AT_START) and known.get(name) != value:
             return None
     position = 1
     while position < len(command):
