@@ -16,6 +16,7 @@ from script_skill import FILES, Recording, result_of, run
 from tool_calls import agent_with, many_calls
 
 from adk_skills_agent.adk.events.events import ScriptStarted
+from adk_skills_agent.adk.running import call as running_call
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.adk.skills.source import DiskSkill
 from adk_skills_agent.sandbox.contract import SandboxPolicy
@@ -37,14 +38,18 @@ def tools(make_skill: Callable[..., Path]) -> Path:
 def visits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What runs in threads for our tools."""
     seen: list[str] = []
-    real = asyncio.to_thread
 
-    async def counted(function: Any, /, *args: Any, **named: Any) -> Any:
-        if str(getattr(function, "__module__", "")).startswith(("adk_skills_agent.adk", "adk_skills_agent.scripts")):
-            seen.append(function.__qualname__)
-        return await real(function, *args, **named)
+    def counting(real: Any) -> Any:
+        async def counted(function: Any, /, *args: Any, **named: Any) -> Any:
+            inner = getattr(function, "func", function)
+            if str(getattr(inner, "__module__", "")).startswith(("adk_skills_agent.adk", "adk_skills_agent.scripts")):
+                seen.append(inner.__qualname__)
+            return await real(function, *args, **named)
 
-    monkeypatch.setattr(asyncio, "to_thread", counted)
+        return counted
+
+    monkeypatch.setattr(asyncio, "to_thread", counting(asyncio.to_thread))
+    monkeypatch.setattr(running_call, "in_worker", counting(running_call.in_worker))
     return seen
 
 
