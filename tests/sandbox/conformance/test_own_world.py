@@ -168,10 +168,11 @@ print("end")
 async def test_row_344_nobody_reads_what_all_of_the_machine_waits_for_meanwhile(box):
     """Seen: 25 readers of /proc/locks held every file lock of the machine for 20 s, and longer than the run."""
     code = f"""
-try:
-    assert open("/proc/{HIDDEN_OF_KERNEL}", "rb").read(1) == b""
-except OSError:
-    pass
+for name in {HIDDEN_OF_KERNEL}:  # and the names of the agent's keys (row 297)
+    try:
+        assert open("/proc/" + name, "rb").read(1) == b"", name
+    except OSError:
+        pass
 for name in ("cpuinfo", "meminfo", "stat", "uptime", "version", "filesystems", "mounts", "sys/vm/swappiness"):
     assert open("/proc/" + name).read(), name
 print("end")

@@ -31,7 +31,7 @@ _OOM_SCORE = 500
 What the program in it starts goes on to 1,000, so that the kernel takes a script and not that program, which has to
 tell of it, when only the container's memory is full.
 """
-_HIDDEN = f"/proc/{HIDDEN_OF_KERNEL}"
+_HIDDEN = tuple(f"/proc/{name}" for name in HIDDEN_OF_KERNEL)
 _MASKED_BY_DOCKER = (
     *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
     *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
@@ -172,9 +172,9 @@ class Plan:
             made["cap_drop"] = ["ALL"]
         security = ["no-new-privileges"] if options.no_new_privileges else []
         if info.is_podman:  # besides its own; Docker's own are replaced
-            security.append(f"mask={_HIDDEN}")
+            security.append(f"mask={':'.join(_HIDDEN)}")
         else:
-            made["masked_paths"] = [*_MASKED_BY_DOCKER, _HIDDEN]
+            made["masked_paths"] = [*dict.fromkeys((*_MASKED_BY_DOCKER, *_HIDDEN))]
         if options.seccomp_profile is not None:
             security.append(f"seccomp={options.seccomp_profile}")
         if security:

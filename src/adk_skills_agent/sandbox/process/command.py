@@ -338,8 +338,10 @@ STACK_BYTES = 8 << 20
 _NO_CORE = 1
 PENDING_SIGNALS = 4096
 """Also timers; the kernel counts them for the user, who may be the agent's."""
-HIDDEN_OF_KERNEL = "locks"
-"""The name in /proc whose readers hold the lock of all locks of files, for as long as the list is (row 344)."""
+HIDDEN_OF_KERNEL = ("locks", "keys", "key-users")
+"""Names in /proc: readers of the first hold the lock of all locks of files for as long as the list is (row 344), and
+the others have the names of the agent's keys (row 297).
+"""
 
 
 def most_watches(policy: SandboxPolicy) -> int | None:

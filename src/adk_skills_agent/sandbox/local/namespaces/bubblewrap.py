@@ -247,8 +247,8 @@ def _argument(step: Step, passed: _Passed) -> list[str]:
             settings = (f"/proc/{name}" for name in SETTINGS_OF_KERNEL)
             # A process with root's user id may write them without any capability, and bubblewrap leaves them.
             covered = [("--ro-bind", one, path + one.removeprefix("/proc")) for one in settings if os.path.exists(one)]  # noqa: PTH110
-            if os.path.exists(f"/proc/{HIDDEN_OF_KERNEL}"):  # noqa: PTH110
-                covered.append(("--ro-bind", "/dev/null", f"{path}/{HIDDEN_OF_KERNEL}"))
+            hidden = [name for name in HIDDEN_OF_KERNEL if os.path.exists(f"/proc/{name}")]  # noqa: PTH110
+            covered += [("--ro-bind", "/dev/null", f"{path}/{name}") for name in hidden]
             return ["--proc", path, *(part for bound in covered for part in bound)]
         case kind, str(path):  # a folder or devices
             return [f"--{kind}", path]

@@ -22,7 +22,7 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"))
 _MORE_LINKS = (("stderr", "/proc/self/fd/2"), ("core", "/proc/kcore"), ("ptmx", "pts/ptmx"))
 _SETTINGS_OF_KERNEL = ("sys", "sysrq-trigger", "irq", "bus")
-_HIDDEN_OF_KERNEL = "locks"
+_HIDDEN_OF_KERNEL = ("locks", "keys", "key-users")
 _ESTALE = 116
 _PLACE = "/tmp"  # noqa: S108  # where the new root is put together; hidden in this mount namespace only
 _FOLDER_MODE, _FILE_MODE = 0o755, 0o444
@@ -71,10 +71,10 @@ def _new_root(
         elif kind == "proc":
             _folders(path)
             library.call("mount", b"proc", path, b"proc", flags | _MS_NO_EXEC, None, step="show processes")
-            for name in (*_SETTINGS_OF_KERNEL, _HIDDEN_OF_KERNEL):
+            for name in (*_SETTINGS_OF_KERNEL, *_HIDDEN_OF_KERNEL):
                 where = b"%s/%s" % (path, name.encode())
                 if _exists(where):
-                    _place(library, _tree(library, b"/old/dev/null" if name == _HIDDEN_OF_KERNEL else where), where)
+                    _place(library, _tree(library, b"/old/dev/null" if name in _HIDDEN_OF_KERNEL else where), where)
         elif kind == "dev":
             _devices(library, path, devices)
         elif kind == "seal" and path != b"/":
