@@ -251,7 +251,8 @@ _TWO_CLAIMS = re.compile(
     re.IGNORECASE,
 )
 _NEGATIONS = re.compile(r"\b(?:not|no|never|without|n't|avoids?|fails?|lacks?)\b", re.IGNORECASE)
-_QUOTE = re.compile(r"[\"“]([^\"”]*)[\"”]|'([^']{12,})'")
+# No quote begins within another: else each that begins and never ends is looked for to the end (row 378).
+_QUOTE = re.compile(r"[\"“]([^\"“”]*)[\"”]|'([^']{12,})'")
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,7 @@ _SERVICES = (
     "anthropic",
 )
 _MOST_CHARS = 500
-_OBJECT = re.compile(r"\S*<[\w.]+ object at 0x[0-9a-f]+>")  # aiohttp shows its SSL context
+_OBJECT = re.compile(r"\S{0,80}<[\w.]+ object at 0x[0-9a-f]+>")  # aiohttp shows its SSL context
 
 
 def status_of(error: BaseException) -> int | None:

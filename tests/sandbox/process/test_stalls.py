@@ -10,6 +10,9 @@ import pytest
 import level_table
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, InputFile, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.process import watchdog as watchdog_module
+from adk_skills_agent.sandbox.process.stalls import Wait
+from adk_skills_agent.sandbox.process.watchdog import Watchdog, Watched
 from stall_programs import HOLDS
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the attack is written for x86_64")
@@ -130,6 +133,27 @@ async def test_row_349_a_script_that_holds_the_lock_of_a_folder_of_all_is_ended(
     """Seen: whoever lists the interpreter's folder, as each new one does, waited for 10 s, on the host as well."""
     result = await run(level, LISTS_A_FOLDER_OF_THE_MACHINE)
     assert (result.status, result.notes[:1]) == (Status.ERROR, (STALLED,)), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("users", "are_ended"), [(["a"], True), (["a", "b", "c", "d", "e", "f"], False), ([""], False)]
+)
+def test_row_377_what_the_runs_of_a_user_keep_waiting_together_is_bounded(monkeypatch, users, are_ended):
+    """Seen: 36 runs of a user took turns, each within its share, and the loop stood still for 11 of 15 s.
+
+    Each of thirty runs here keeps the agent waiting for 0.1 s in three seconds, one after the other.
+    """
+    runs = [Watched(lambda: False, lambda: None, thread=1, user=users[number % len(users)]) for number in range(30)]
+    ended: list[Watched] = []
+    watchdog = Watchdog()
+    monkeypatch.setattr(watchdog_module, "wait_of", lambda thread: Wait(None, "") if thread == 1 else None)
+    monkeypatch.setattr(watchdog, "_run_behind", lambda *_: (turn[0], 1.0))
+    monkeypatch.setattr(watchdog, "_end_stalled", ended.append)
+    for look in range(100):
+        turn = [runs[look % len(runs)]]
+        watchdog._count_stalls(runs, 0.1)
+    assert bool(ended) == are_ended
+    assert len(ended) <= 20
 
 
 STALLED = "Stopped: it kept the agent waiting for a lock of the kernel that it held."

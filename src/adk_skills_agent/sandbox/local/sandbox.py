@@ -146,7 +146,7 @@ async def _run(
 ) -> ExecutionResult:
     loop = asyncio.get_running_loop()
     run = choice.level.new_run(request, policy)
-    watched = Watched(loop.is_closed, run.abandon)
+    watched = Watched(loop.is_closed, run.abandon, user="".join(request.share[:1]))
     watchdog().add(watched)
     try:
         with Step("prepare the run", ValueError):

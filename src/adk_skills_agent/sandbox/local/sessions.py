@@ -78,7 +78,7 @@ async def _start(request: ExecutionRequest, policy: SandboxPolicy, here: socket.
             finally:
                 here.close()
 
-        watched = Watched(loop.is_closed, abandon)
+        watched = Watched(loop.is_closed, abandon, user="".join(request.share[:1]))
         watchdog().add(watched)
         try:
             with Step("start the session", ValueError):

@@ -91,7 +91,9 @@ _SCARCE = (
     "says whose it is; of the runs since then this one is the most likely."
 )
 _MOST_WAITED_SECONDS = 0.5  # how long a run may keep a thread of the agent waiting, all its waits together
+_MOST_WAITED_FOR_USER = 2.0  # and the runs of a user together (row 377)
 _FORGIVEN = 0.05  # the share of the time that does not count: on a busy machine each lock is waited for now and then
+_FORGIVEN_TO_USER = 0.2  # many runs make wait more, and the share of each of them is not the user's
 _FOLDER_SHARE = 0.25  # of a wait for a folder counts: a slow disk makes wait, too
 _TOUCH_SHARE, _SMALL_SHARE = 0.25, 0.1  # and of one for the memory of a process, or of one with small page tables
 _LARGE_TABLES = 4 << 20  # bytes of page tables, of 2 GiB: less is no work that keeps a lock for long
@@ -228,6 +230,7 @@ class Watched:
         before: The machine's memory when the run was added, where the first look may come late (row 308).
         thread: The kernel's id of the thread that reads its output; 0 for none.
         descriptors: What that one reads.
+        user: Whose it is; empty for the owner's own.
     """
 
     loop_closed: Callable[[], bool]
@@ -239,6 +242,7 @@ class Watched:
     before: MachineMemory | None = None
     thread: int = 0
     descriptors: tuple[int, ...] = ()
+    user: str = ""
     _stalled: float = 0.0
 
 
@@ -257,6 +261,7 @@ class Watchdog:
         self._is_late = False  # whether the next look may come later than usual
         self._suspects: list[Limits] = []
         self._changed = threading.Condition()  # re-entrant: a run may be collected as garbage in here
+        self._waited: dict[str, float] = {}  # seconds that the runs of each user have kept the agent waiting
         self._thread, self._toucher = 0, 0
         self._shown: tuple[int, ...] = ()  # every process of the runs that the last look saw
         self._looking: Limits | None = None  # at this run alone
@@ -296,14 +301,23 @@ class Watchdog:
     def _count_stalls(self, runs: Collection[Watched], passed: float) -> None:
         for run in runs:
             run._stalled = max(run._stalled - _FORGIVEN * passed, 0.0)
+        left = {user: waited - _FORGIVEN_TO_USER * passed for user, waited in self._waited.items()}
+        self._waited = {user: waited for user, waited in left.items() if waited > 0}
         for thread in {self._thread, self._toucher, *(run.thread for run in runs)} - {0}:
             wait = wait_of(thread)
             found = None if wait is None else self._run_behind(wait, thread, runs)
             if found is not None:
                 behind, share = found
                 behind._stalled += passed * share
-                if behind._stalled > _MOST_WAITED_SECONDS:
+                together = self._waited.get(behind.user, 0.0) + passed * share if behind.user else 0.0
+                if together > _MOST_WAITED_FOR_USER:
+                    together -= _MOST_WAITED_SECONDS
+                    behind = max((run for run in runs if run.user == behind.user), key=lambda run: run._stalled)
                     self._end_stalled(behind)
+                elif behind._stalled > _MOST_WAITED_SECONDS:
+                    self._end_stalled(behind)
+                if behind.user:
+                    self._waited[behind.user] = together
 
     def _run_behind(self, wait: Wait, thread: int, runs: Collection[Watched]) -> tuple[Watched, float] | None:
         """The run whose pipe, process or folder it is, and how much of the wait counts."""
