@@ -13,7 +13,6 @@ the owner.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from adk_skills_agent.adk.events.events import HostRefused, Origin
 from adk_skills_agent.adk.permissions import HOST, Approvals, Decision
 from adk_skills_agent.adk.rules import Verdict
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.sandbox import parse_host
+from adk_skills_agent.sandbox import in_worker, parse_host
 from adk_skills_agent.scripts.grants import NO_HOST_RULES, HostRules, within
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ async def hosts_of_call(runtime: SkillRuntime, tool_context: ToolContext, skill:
     kept = _names(state.get(_key("wanted", tool_context, skill.name)))[-_MOST_KEPT:]
     wanted = [host for host in kept if _is_asked_about(rules, host)]
     approvals = Approvals(tool_context, skill, runtime.permissions)
-    await asyncio.to_thread(approvals.look_up)
+    await in_worker(approvals.look_up)
     subjects = approvals.of_kind(HOST, [f"{HOST}{host}" for host in wanted])
     approved = [subject.removeprefix(HOST) for subject in subjects]
     rejected = set(_names(state.get(_key("rejected", tool_context, skill.name))))

@@ -27,7 +27,6 @@ that an answer about bytes that changed meanwhile does not count.
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -53,6 +52,7 @@ from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.catalog.skill import name_in_rules
 from adk_skills_agent.catalog.trust import Approval, ApprovedSkills
 from adk_skills_agent.errors import ConfigError, ErrorCode, nearest
+from adk_skills_agent.sandbox import in_worker
 from adk_skills_agent.scripts.grants import written_grants
 from adk_skills_agent.settings import SettingsKind, read_settings
 
@@ -424,7 +424,7 @@ async def may_stay_in_force(runtime: SkillRuntime, context: ReadonlyContext, ski
     if decision.verdict is not Verdict.ASK:
         return decision.verdict is Verdict.ALLOW
     approvals = Approvals(context, skill, runtime.permissions)
-    await asyncio.to_thread(approvals.look_up)
+    await in_worker(approvals.look_up)
     return not approvals.missing(decision) or context.state.get(approvals.loaded_key) == approvals.version
 
 
@@ -496,7 +496,7 @@ class _Question:
 
     async def put(self) -> dict[str, Any] | None:
         """Find out what is missing, and ask for it or take the answer."""
-        await asyncio.to_thread(self._approvals.look_up)
+        await in_worker(self._approvals.look_up)
         self._missing = self._approvals.missing(self._decision)
         if self._context.tool_confirmation is not None:
             return await self._answered(self._context.tool_confirmation)
@@ -573,7 +573,7 @@ class _Question:
         if keep is Keep.OWNER:
             lines = [Approval(self._skill.name, subject, self.version) for subject in self._missing]
             try:
-                await asyncio.to_thread(ApprovedSkills(self._permissions.approvals).add, lines)
+                await in_worker(ApprovedSkills(self._permissions.approvals).add, lines)
             except ConfigError as error:
                 logger.warning("%s The approval holds for this session only.", error.message)
                 keep = Keep.SESSION

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
@@ -27,7 +26,7 @@ from adk_skills_agent.adk.shell.commands import ShellSettings, shell_of
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
 from adk_skills_agent.adk.skills.source import SkillSource
 from adk_skills_agent.errors import CatalogError, ConfigError, RegistryError, SkillNotFound, SkillsError
-from adk_skills_agent.sandbox import SKILL_DIR
+from adk_skills_agent.sandbox import SKILL_DIR, in_worker
 from adk_skills_agent.scripts import Grants, RunSettings
 from adk_skills_agent.scripts.plan import with_skill_path
 
@@ -206,16 +205,16 @@ class SkillRuntime:
 
     async def _text(self, skill: KnownSkill, context: ReadonlyContext) -> SkillText:
         if skill.injects_state:
-            instructions = await asyncio.to_thread(skill.instructions)
+            instructions = await in_worker(skill.instructions)
             injected = with_skill_path(instructions, self.skill_path_for_model(skill.name))
             try:
                 injected = await _with_state(injected, context, skill.name)
             except KeyError as error:
                 # A name the state does not have (yet): the text as it is written says more than no text.
                 logger.warning("the instructions of skill %s name %s, which the state lacks", skill.name, error)
-            text = await asyncio.to_thread(self._texts.text, skill, instructions, injected)
+            text = await in_worker(self._texts.text, skill, instructions, injected)
         else:
-            text = await asyncio.to_thread(self._as_written, skill)
+            text = await in_worker(self._as_written, skill)
         if not skill.injects_state:
             self._last_texts.pop(skill.name, None)
             self._last_texts[skill.name] = text

@@ -16,6 +16,7 @@ from adk_skills_agent.adk.activation.additional_tools import agent_tool_names, p
 from adk_skills_agent.adk.activation.instructions import put_in_force
 from adk_skills_agent.adk.activation.mentions import activate_mentioned
 from adk_skills_agent.adk.events.events import SkillDropped, origin_of
+from adk_skills_agent.adk.running.call import share_of_session
 from adk_skills_agent.adk.running.runner import ScriptReadiness, own_sandbox_runs
 from adk_skills_agent.adk.running.uploads import SHARED_UPLOADS
 from adk_skills_agent.adk.shell.commands import shell_instruction
@@ -24,6 +25,7 @@ from adk_skills_agent.adk.tools.base import answer_undeclared
 from adk_skills_agent.adk.tools.shell import shell_tools
 from adk_skills_agent.errors import ResourceNotFound, ScriptNotFound, SkillsError
 from adk_skills_agent.format.models import Diagnostic, Severity
+from adk_skills_agent.sandbox import acting_for
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES
 
 if TYPE_CHECKING:
@@ -106,6 +108,10 @@ class RuntimeToolset(BaseToolset):
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
         """Say which skills there are and put the active ones in force."""
+        with acting_for(share_of_session(tool_context)):
+            await self._prepare(tool_context, llm_request)
+
+    async def _prepare(self, tool_context: ToolContext, llm_request: LlmRequest) -> None:
         runtime = self.runtime
         runtime.users.add(self)
         await runtime.source.refresh_if_due()

@@ -477,7 +477,7 @@ def serve_checks(found: Diagnosis) -> list[ServeCheck]:
         )
     else:
         checks.append(ServeCheck("user", True, f"the agent is user {here.user}, which should own nothing else"))
-    checks += [_kernel_check(here.system), _watches_check(here)]
+    checks += [_kernel_check(here.system, level), _watches_check(here)]
     if found.sandbox.name not in {"auto", "local"}:
         name, source = found.sandbox.name, found.sandbox.source
         told = f"scripts are sent to {name!r} ({source}), and the rest of this list is about this machine"
@@ -509,17 +509,14 @@ def _kernel_enforced(level: LevelCheck, *, works: bool) -> Iterator[ServeCheck]:
         )
 
 
-def _kernel_check(system: str) -> ServeCheck:
+def _kernel_check(system: str, level: LevelCheck) -> ServeCheck:
     import re
-
-    from adk_skills_agent.sandbox.process.seccomp import STARTS_MODPROBE, kernel_sentences
 
     number = re.search(r"(\d+)\.(\d+)", system)
     version = (int(number[1]), int(number[2])) if number else (0, 0)
-    if kernel_sentences():
-        return ServeCheck(
-            "kernel", None, f"{system}; {STARTS_MODPROBE.partition(': ')[2]}", "sysctl -w kernel.modprobe="
-        )
+    for text in level.degraded:
+        if text.startswith("syscalls: "):
+            return ServeCheck("kernel", None, f"{system}; {text.partition(': ')[2]}", "sysctl -w kernel.modprobe=")
     if version >= _OLDEST_KERNEL:
         return ServeCheck("kernel", True, f"{system}; its security updates are yours to install")
     least = ".".join(map(str, _OLDEST_KERNEL))

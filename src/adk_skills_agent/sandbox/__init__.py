@@ -115,6 +115,7 @@ if TYPE_CHECKING:
         MAX_WAITING,
         OnePerProcess,
         Semaphore,
+        acting_for,
         in_worker,
         uninterrupted,
         warn_insecure_once,
@@ -161,7 +162,7 @@ _NAMES = {
     "skill_store": "FolderDigest snapshot",
     "supervisor.python_program": "program_text=python_program_text",
     "streaming": "EndEvent OutputEvent ResourceSample",
-    "threads": "MAX_RUNNING MAX_WAITING OnePerProcess Semaphore in_worker uninterrupted warn_insecure_once",
+    "threads": "MAX_RUNNING MAX_WAITING OnePerProcess Semaphore acting_for in_worker uninterrupted warn_insecure_once",
 }
 __getattr__, __all__ = names_on_first_use(__name__, _NAMES)
 

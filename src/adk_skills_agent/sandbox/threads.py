@@ -12,17 +12,18 @@ import sys
 import threading
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from adk_skills_agent.errors import SandboxError, SecurityWarning, SkillsError, TooManyRuns
 from adk_skills_agent.platforms import after_fork_in_child
 
 _Result = TypeVar("_Result")
 _Thing = TypeVar("_Thing")
+_Arguments = ParamSpec("_Arguments")
 
 
 async def uninterrupted(work: Awaitable[_Result]) -> _Result:
@@ -508,23 +509,35 @@ def submit(loop: asyncio.AbstractEventLoop, work: Callable[[], _Result]) -> asyn
     return answer
 
 
-async def in_worker(work: Callable[[], _Result], *, or_here: bool = False, share: Share | None = None) -> _Result:
+async def in_worker(
+    work: Callable[_Arguments, _Result], /, *args: _Arguments.args, **named: _Arguments.kwargs
+) -> _Result:
     """Blocking work in a worker thread; it is not left half done when the wait for it is cancelled.
 
-    With ``or_here`` it is done in this thread, whatever that costs, when there is no worker any more. ``share`` is for
-    whom it is; None for whoever has a turn here.
+    It counts for whoever has a turn here, or for whom :func:`acting_for` says it is. The few threads of the event
+    loop's own pool are had by whoever comes first, and all tools of all users wait for them (row 375).
     """
-    before = None if share is None else WHOSE.set(share)
+    return await uninterrupted(submit(asyncio.get_running_loop(), functools.partial(work, *args, **named)))
+
+
+async def in_worker_or_here(work: Callable[[], _Result]) -> _Result:
+    """The same, and in this thread, whatever that costs, when there is no worker any more."""
     try:
         done = submit(asyncio.get_running_loop(), work)
     except SandboxError:
-        if not or_here:
-            raise
         return work()
-    finally:
-        if before is not None:
-            WHOSE.reset(before)
     return await uninterrupted(done)
+
+
+@contextlib.contextmanager
+def acting_for(share: Share) -> Iterator[None]:
+    """What is asked of the worker threads in this block, and in tasks that begin there, counts for somebody."""
+    before = WHOSE.set(share)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the loop is gone, and somebody else ends what ran in it
+            WHOSE.reset(before)
 
 
 def later(work: Callable[[], object]) -> None:

@@ -16,9 +16,9 @@ from script_skill import FILES, Recording, result_of, run
 from tool_calls import agent_with, many_calls
 
 from adk_skills_agent.adk.events.events import ScriptStarted
-from adk_skills_agent.adk.running import call as running_call
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.adk.skills.source import DiskSkill
+from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import SandboxPolicy
 
 FLOODS = {
@@ -39,17 +39,17 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What runs in threads for our tools."""
     seen: list[str] = []
 
-    def counting(real: Any) -> Any:
-        async def counted(function: Any, /, *args: Any, **named: Any) -> Any:
-            inner = getattr(function, "func", function)
+    def counting(real: Any, position: int) -> Any:
+        def counted(*args: Any, **named: Any) -> Any:
+            inner = getattr(args[position], "func", args[position])
             if str(getattr(inner, "__module__", "")).startswith(("adk_skills_agent.adk", "adk_skills_agent.scripts")):
                 seen.append(inner.__qualname__)
-            return await real(function, *args, **named)
+            return real(*args, **named)
 
         return counted
 
-    monkeypatch.setattr(asyncio, "to_thread", counting(asyncio.to_thread))
-    monkeypatch.setattr(running_call, "in_worker", counting(running_call.in_worker))
+    monkeypatch.setattr(asyncio, "to_thread", counting(asyncio.to_thread, 0))
+    monkeypatch.setattr(threads, "submit", counting(threads.submit, 1))
     return seen
 
 

@@ -29,6 +29,7 @@ from adk_skills_agent.sandbox import (
     SKILL_VARIABLES,
     ExecutionRequest,
     SandboxPolicy,
+    in_worker,
     log_exception,
     within_memory,
 )
@@ -93,7 +94,7 @@ class EnvironmentRunner:
         folder = runtime.skills_folder or environment.working_dir / "skills"
         root = PurePosixPath(folder.as_posix()) / name_in_rules(call.skill.name)
         argv = _arguments(call, root)
-        commands = await asyncio.to_thread(_commands, runtime, call)
+        commands = await in_worker(_commands, runtime, call)
         seconds, began = runtime.adk_executor_timeout, time.monotonic()
         try:
             if not getattr(environment, "is_initialized", True):  # one that does not know needs no beginning
@@ -140,13 +141,13 @@ class EnvironmentRunner:
         """Write the skill's files, once for each version, and again when the script is not there as it should be."""
         placed = self._placed.setdefault(environment, _Placed())
         async with placed.turn:
-            version = await asyncio.to_thread(call.skill.version)
+            version = await in_worker(call.skill.version)
             key = str(root)
-            await asyncio.to_thread(call.check_version)
+            await in_worker(call.check_version)
             if placed.versions.get(key) != version or not await _is_there(environment, call, root):
                 placed.versions.pop(key, None)
                 await _write_all(environment, call.skill, root)
-                await asyncio.to_thread(call.check_version)
+                await in_worker(call.check_version)
                 placed.versions[key] = version
         for file in call.inputs:
             await environment.write_file(_path(root / file.path), file.content)
@@ -158,17 +159,17 @@ async def _is_there(environment: BaseEnvironment, call: ScriptCall, root: PurePo
         found = await within_memory(type(environment).__name__, environment.read_file(_path(root / call.path)))
     except (FileNotFoundError, SandboxError):  # it is gone, or has no end (row 300)
         return False
-    return found == await asyncio.to_thread(call.skill.read_bytes, call.path)
+    return found == await in_worker(call.skill.read_bytes, call.path)
 
 
 async def _write_all(environment: BaseEnvironment, skill: KnownSkill, root: PurePosixPath) -> None:
-    paths = await asyncio.to_thread(skill.files)
+    paths = await in_worker(skill.files)
     logger.info("putting skill %s into the environment: %d files", skill.name, len(paths))
     slots = asyncio.Semaphore(_PARALLEL_WRITES)
 
     async def write(path: str) -> None:
         async with slots:
-            content = await asyncio.to_thread(skill.read_bytes, path)
+            content = await in_worker(skill.read_bytes, path)
             await environment.write_file(_path(root / path), content)
 
     wanted = paths if skill.in_memory else (SKILL_FILE, *paths)

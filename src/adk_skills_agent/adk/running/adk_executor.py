@@ -9,7 +9,6 @@ pass them.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import inspect
@@ -44,6 +43,7 @@ from adk_skills_agent.sandbox import (
     SandboxPolicy,
     Status,
     foreign_result,
+    in_worker,
     log_exception,
     redacted_aside,
 )
@@ -108,7 +108,7 @@ async def run_in_executor(
     nor a shell script, and no ``#!`` line says what it is, and ``SkillsError`` when the skill cannot be read.
     """
     argv = build_argv(call.arguments)
-    commands = await asyncio.to_thread(_commands, runtime, call)
+    commands = await in_worker(_commands, runtime, call)
     seconds = _seconds_of(runtime, executor)
     plan = ScriptPlan(
         call.skill.name,
@@ -124,7 +124,7 @@ async def run_in_executor(
         watch=not getattr(executor, "stateful", False) and not isinstance(executor, SandboxedCodeExecutor),
         contents=runtime.save_output_artifacts,
     )
-    code = await asyncio.to_thread(_source, call, program)
+    code = await in_worker(_source, call, program)
     code_input = CodeExecutionInput(
         code=code,
         execution_id=execution_id(call.skill.name, str(tool_context.session.id), tool_context.agent_name),

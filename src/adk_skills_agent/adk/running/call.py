@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import functools
 import logging
 import os
 import threading
@@ -12,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from google.genai import types
 
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
     from adk_skills_agent.scripts import HostRules, ScriptArguments, ScriptOutcome, ScriptPlan
     from adk_skills_agent.scripts.outcome import RefusedHost
     from adk_skills_agent.scripts.workspaces import SessionWorkspace, WorkspaceClaim
-
-
-_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +153,10 @@ class HeldInputs:
                     del self._held[user]
 
 
-async def in_turn(context: ReadonlyContext, work: Callable[..., _Result], /, *args: Any, **named: Any) -> _Result:
-    """Do in a thread what may take long where a skill or a workspace has thousands of files.
-
-    Users get these threads in turn, and so do the sessions of each: all tools of all users wait for the few threads of
-    the event loop's own pool (row 375).
-    """
+def share_of_session(context: ReadonlyContext) -> tuple[str, str]:
+    """Whose the runs and the disk work of a turn are."""
     session = context.session
-    share = share_of(session.app_name, session.user_id, session.id)
-    return await in_worker(functools.partial(work, *args, **named), share=share)
+    return share_of(session.app_name, session.user_id, session.id)
 
 
 HELD_INPUTS = HeldInputs()
@@ -223,8 +213,7 @@ async def load_inputs(
         if counts[path] > 1 or inner is not None:
             twice = inner or path
             raise InvalidArguments(f"'files' names two artifacts that would both be '{twice}'. Give one of them.")
-    session = tool_context.session
-    share = share_of(session.app_name, session.user_id, session.id)
+    share = share_of_session(tool_context)
     found: list[InputFile] = []
     room = most
     for name, path in paths.items():
@@ -280,7 +269,7 @@ async def save_outputs(tool_context: ToolContext, outcome: ScriptOutcome, stream
             continue
         content, size = kept[: policy.max_file_bytes], len(kept)
         if spill is not None:
-            content, size = await asyncio.to_thread(_beginning, spill, policy.max_file_bytes)
+            content, size = await in_worker(_beginning, spill, policy.max_file_bytes)
         name = await _save(tool_context, _stream_name(outcome, stream, files), content, "text/plain", notes)
         if not name:
             continue

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
 from adk_skills_agent.adk.permissions import own_question, refusal
+from adk_skills_agent.adk.running.call import share_of_session
 from adk_skills_agent.errors import ErrorCode
 from adk_skills_agent.executors.threads import in_thread
 from adk_skills_agent.sandbox import MAX_WAITING, Semaphore
-from adk_skills_agent.scripts import share_of
 
 if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
@@ -143,11 +143,11 @@ async def in_own_thread(
     look-ups, wait for the few threads of the loop's pool (row 244). A caller that is cancelled leaves the work alone,
     which keeps its place to the end. Raises what the work raises, or ``TooManyRuns``.
     """
-    session, began = tool_context.session, False
+    began = False
 
     async def alone() -> _Result:
         nonlocal began
-        async with turns.turn(share_of(session.app_name, session.user_id, session.id)):
+        async with turns.turn(share_of_session(tool_context)):
             began = True
             return await in_thread(lambda: work(*args, **named), None)
 

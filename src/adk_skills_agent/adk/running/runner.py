@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
-from adk_skills_agent.adk.running.call import Prepared, ScriptCall, ScriptRun, check_input_names, in_turn, save_outputs
+from adk_skills_agent.adk.running.call import (
+    Prepared,
+    ScriptCall,
+    ScriptRun,
+    check_input_names,
+    save_outputs,
+    share_of_session,
+)
 from adk_skills_agent.adk.running.skill_copies import in_copy, writable_copy
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
 from adk_skills_agent.errors import InvalidArguments, SandboxError, SandboxUnavailable, SkillsError
@@ -27,6 +34,7 @@ from adk_skills_agent.sandbox import (
     SKILL_DIR,
     IsolationLevel,
     check_policy,
+    in_worker,
     is_scratch,
     local_sandbox,
     redacted_aside,
@@ -38,7 +46,6 @@ from adk_skills_agent.scripts import (
     ScriptPlan,
     outcome_aside,
     plan_script,
-    share_of,
     workspace_key,
 )
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, PATH_CHARS, refused_hosts, shorten
@@ -105,7 +112,7 @@ async def before_run(
     """Do in a thread what comes before a run: in one of its own when it may have to wait for packages."""
     packages = None if own is None else own.settings.packages
     if packages is None or packages.is_settled(call.skill.name, call.path):
-        return await in_turn(tool_context, work, *args, **named)
+        return await in_worker(work, *args, **named)
     from adk_skills_agent.adk.running.packages import in_own_thread  # most calls pass without
 
     return await in_own_thread(tool_context, work, *args, **named)
@@ -135,9 +142,8 @@ class OwnSandbox:
                 raise prepared
             plan, workspace = prepared.plan, prepared.workspace
             if call.inputs and plan.has_grants:  # whoever called, and whatever was known then
-                await in_turn(tool_context, check_input_names, call.inputs, call.skill)
-            session = tool_context.session
-            share = share_of(session.app_name, session.user_id, session.id)
+                await in_worker(check_input_names, call.inputs, call.skill)
+            share = share_of_session(tool_context)
             heard = both_hear(plan.request.on_output, call.on_output)
             request = replace(plan.request, share=share, input_files=call.inputs, on_output=heard)
             if runtime.shell is not None:  # the same /tmp, and the skill where its text says

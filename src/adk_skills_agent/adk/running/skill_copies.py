@@ -7,7 +7,6 @@ runs: no other skill can change it. Between runs it is beside the workspace, and
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 from adk_skills_agent.adk.shell.skills import skill_folder
 from adk_skills_agent.adk.skills.source import FolderVersion
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox import SKILL_DIR, SKILL_VARIABLES, WORK_DIR, Network, uninterrupted
+from adk_skills_agent.sandbox import SKILL_DIR, SKILL_VARIABLES, WORK_DIR, Network, in_worker
 
 if TYPE_CHECKING:
     from adk_skills_agent.catalog import Skill
@@ -77,16 +76,16 @@ async def writable_copy(
     if skill is not None:
         name = skill.name
         version = FolderVersion(str(skill.skill_dir), name, skill.without)
-        kept = workspace.skills / f"{skill_folder(name)}-{(await asyncio.to_thread(version.now))[:16]}"
+        kept = workspace.skills / f"{skill_folder(name)}-{(await in_worker(version.now))[:16]}"
     try:
-        lent = await uninterrupted(asyncio.to_thread(_lend, workspace, name, kept, notes))
+        lent = await in_worker(_lend, workspace, name, kept, notes)
         if kept is not None and not lent:
             whole = False
             await _make(sandbox, request, name, original)
             whole = True
         yield notes
     finally:
-        await uninterrupted(asyncio.to_thread(_take_back, workspace, name, kept if whole else None))
+        await in_worker(_take_back, workspace, name, kept if whole else None)
 
 
 async def _make(sandbox: Sandbox, request: ExecutionRequest, skill: str, original: PurePosixPath) -> None:

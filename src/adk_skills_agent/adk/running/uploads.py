@@ -28,7 +28,7 @@ from adk_skills_agent.adk.running.runner import workspace_claim
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.executors.environment import read
 from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW
-from adk_skills_agent.sandbox import distinct_name, safe_name
+from adk_skills_agent.sandbox import distinct_name, in_worker, safe_name
 from adk_skills_agent.scripts.plan import workspace_key
 from adk_skills_agent.scripts.workspaces import usage_of
 
@@ -171,13 +171,13 @@ class Uploads:
                 name = upload_name(source.name, inline.mime_type or "", len(known.uploads) + 1)
         digest = b""
         policy = runtime.settings.policy
-        problem = await asyncio.to_thread(_too_much, data, tuple(known.uploads.values()), policy, known.folder)
+        problem = await in_worker(_too_much, data, tuple(known.uploads.values()), policy, known.folder)
         path = f"{FOLDER}/{name}"
         if not problem and known.folder is not None:
             taken = {one.path.rpartition("/")[2].casefold() for one in known.uploads.values() if not one.problem}
             try:
-                path = await asyncio.to_thread(_write, known.folder, name, data, taken)
-                digest = await asyncio.to_thread(lambda: hashlib.sha256(data).digest())
+                path = await in_worker(_write, known.folder, name, data, taken)
+                digest = await in_worker(lambda: hashlib.sha256(data).digest())
             except OSError as error:
                 logger.exception("the upload %s was not copied into the workspace", name)
                 problem = f"it cannot be written ({error.strerror})"
@@ -354,7 +354,7 @@ async def _replace_unreadable(llm_request: LlmRequest, uploads: dict[str, Upload
     alike = {id(data): data for data in unreadable if len(data) in sizes}
     if not alike:
         return
-    digests = await asyncio.to_thread(lambda: {key: hashlib.sha256(data).digest() for key, data in alike.items()})
+    digests = await in_worker(lambda: {key: hashlib.sha256(data).digest() for key, data in alike.items()})
     paths = {key: copies[digest] for key, digest in digests.items() if digest in copies}
     for position, content in enumerate(llm_request.contents):
         named = [_named(part, paths) for part in content.parts or ()]

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, told_result
-from adk_skills_agent.adk.running.call import in_turn, save_outputs
+from adk_skills_agent.adk.running.call import save_outputs, share_of_session
 from adk_skills_agent.adk.running.runner import OwnSandbox, both_hear, without_scratch, workspace_claim
 from adk_skills_agent.adk.running.skill_copies import copy_place, writable_copy
 from adk_skills_agent.adk.shell.files import EnvironmentFiles, ShellFiles, WorkspaceFiles
@@ -29,9 +29,10 @@ from adk_skills_agent.sandbox import (
     ExecutionResult,
     IsolationLevel,
     SandboxPolicy,
+    in_worker,
     redacted_aside,
 )
-from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan, outcome_aside, share_of
+from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan, outcome_aside
 from adk_skills_agent.scripts.grants import NO_HOST_RULES, HostRules
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import MAX_ARGUMENT_BYTES, check_text, within
@@ -210,11 +211,10 @@ class SandboxShell:
     ) -> ScriptPlan:
         """The request for the sandbox; nothing is executed."""
         runtime, settings = self.runtime, self.own.settings
-        mounts = await in_turn(context, skill_mounts, list(call.skills), call.versions or {})
+        mounts = await in_worker(skill_mounts, list(call.skills), call.versions or {})
         places = (WORK_DIR, TMP_DIR, *(mount.target for mount in mounts))
-        session = context.session
         policy = job or replace(settings.policy, wall_seconds=call.seconds)
-        policy = await in_turn(context, _with_a_way_out, policy, workspace)
+        policy = await in_worker(_with_a_way_out, policy, workspace)
         policy, env = runtime.grants.opened(call.skill, "", policy, self.own.env, call.hosts)
         if call.skill:
             place = SKILLS_DIR / skill_folder(call.skill)
@@ -233,7 +233,7 @@ class SandboxShell:
             on_output=both_hear(self.own.on_output, call.on_output),
             label=f"command of {call.skill or 'the agent'}",
             redact=runtime.grants.secrets,
-            share=share_of(session.app_name, session.user_id, session.id),
+            share=share_of_session(context),
         )
         own = SKILLS_DIR / skill_folder(call.skill) if call.skill else None
         folder = next((mount.source for mount in mounts if mount.target == own), None)

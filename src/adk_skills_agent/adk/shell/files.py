@@ -19,7 +19,7 @@ from adk_skills_agent.adk.running.runner import workspace_claim
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, mounted_skills, skill_folder
 from adk_skills_agent.errors import InvalidArguments, ResourceNotFound, SkillsError
 from adk_skills_agent.executors.environment import inside, read, write
-from adk_skills_agent.sandbox import HOME_DIR, MAX_DEPTH, TMP_DIR, WORK_DIR
+from adk_skills_agent.sandbox import HOME_DIR, MAX_DEPTH, TMP_DIR, WORK_DIR, in_worker
 from adk_skills_agent.scripts.plan import check_text
 from adk_skills_agent.scripts.workspaces import usage_of
 
@@ -94,7 +94,7 @@ class WorkspaceFiles(ShellFiles):
             workspace = await asyncio.to_thread(claim.open)
             root = workspace.path if place == WORK_DIR else workspace.tmp
             async with claim.turn(writes=False):
-                return await asyncio.to_thread(lambda: use(_read(root, place, relative, self.policy.file_bytes)))
+                return await in_worker(lambda: use(_read(root, place, relative, self.policy.file_bytes)))
 
     async def edit(self, path: str, change: Callable[[bytes], tuple[str, _Result]]) -> tuple[_Result, Sequence[str]]:
         """See :meth:`ShellFiles.edit`."""
@@ -110,7 +110,7 @@ class WorkspaceFiles(ShellFiles):
                 return told
 
             async with claim.turn(call=f"editing the file {relative}"):
-                told = await asyncio.to_thread(edit)
+                told = await in_worker(edit)
         return told, claim.notes
 
     async def write(self, path: str, content: str) -> Sequence[str]:
@@ -120,7 +120,7 @@ class WorkspaceFiles(ShellFiles):
         async with workspace_claim(self.runtime, self.context, self.skill) as claim:
             workspace = await asyncio.to_thread(claim.open)
             async with claim.turn(call=f"writing the file {relative}"):
-                await asyncio.to_thread(self._write, workspace.path, workspace.tmp, place, relative, content)
+                await in_worker(self._write, workspace.path, workspace.tmp, place, relative, content)
         return claim.notes
 
     @staticmethod
@@ -154,11 +154,11 @@ class WorkspaceFiles(ShellFiles):
         for skill in mounted:
             if skill.folder == folder and rest:
                 known = skill.skill
-                path = await asyncio.to_thread(known.find, "/".join(rest), ())
+                path = await in_worker(known.find, "/".join(rest), ())
                 pending = await permit_reading(self.runtime, self.context, known, path)
                 if pending is not None:
                     raise NeedsApproval(pending)
-                return await asyncio.to_thread(_of_file, known, path, self.policy.file_bytes, use)
+                return await in_worker(_of_file, known, path, self.policy.file_bytes, use)
         active = [str(SKILLS_DIR / skill.folder) for skill in mounted]
         there = f"Skills there: {', '.join(active)}." if active else "No skill is active; load the skill first."
         withheld = [name for name in self.runtime.active.active(self.context) if skill_folder(name) == folder]
@@ -177,7 +177,7 @@ class EnvironmentFiles(ShellFiles):
     async def read(self, path: str, use: Callable[[bytes], _Result]) -> _Result:
         """See :meth:`ShellFiles.read`."""
         content = await self._content(path)
-        return await asyncio.to_thread(use, content)
+        return await in_worker(use, content)
 
     async def edit(self, path: str, change: Callable[[bytes], tuple[str, _Result]]) -> tuple[_Result, Sequence[str]]:
         """See :meth:`ShellFiles.edit`; an environment has no turns."""

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.permissions import Decision, Permissions, subject_of, weigh
 from adk_skills_agent.adk.rules import Verdict
-from adk_skills_agent.adk.running.call import in_turn
 from adk_skills_agent.catalog.skill import name_in_rules
 from adk_skills_agent.catalog.untrusted_files import shown
 from adk_skills_agent.errors import SkillsError
-from adk_skills_agent.sandbox import ReadOnlyMount
+from adk_skills_agent.sandbox import ReadOnlyMount, in_worker
 
 if TYPE_CHECKING:
     from google.adk.agents.readonly_context import ReadonlyContext
@@ -63,7 +62,7 @@ async def mounted_skills(runtime: SkillRuntime, context: ReadonlyContext) -> lis
     for name in runtime.active.active(context):
         try:
             skill = await runtime.skill(context, name)
-            decision = await _decision(runtime, context, skill)
+            decision = await _decision(runtime, skill)
         except SkillsError as error:
             logger.warning("the active skill %s is not in the shell: %s", name, error.message)
             continue
@@ -97,19 +96,19 @@ async def permit_shell(
     return None, versions
 
 
-async def _decision(runtime: SkillRuntime, context: ReadonlyContext, skill: KnownSkill) -> Decision:
+async def _decision(runtime: SkillRuntime, skill: KnownSkill) -> Decision:
     """The verdict on running anything of a skill: the strictest rule, and all that needs approval."""
     permissions = runtime.permissions
     decision = permissions.decide(skill, "run")
     if not any(rule.kind == "scripts" for rule in permissions.rules):
         return decision  # no script differs from the others
-    files = await in_turn(context, skill.all_files)
+    files = await in_worker(skill.all_files)
     if files is None:
         return _of_any(permissions, skill, decision)
     known = _decided.setdefault(permissions, {})
     found = known.get(skill.name)
     if found is None or found[0] != files:
-        found = known[skill.name] = (files, await in_turn(context, _of_all, permissions, skill, files, decision))
+        found = known[skill.name] = (files, await in_worker(_of_all, permissions, skill, files, decision))
     return found[1]
 
 

@@ -24,7 +24,7 @@ from adk_skills_agent.catalog.skill import markdown_headings
 from adk_skills_agent.catalog.untrusted_files import NOT_LISTED, is_inside, real_path
 from adk_skills_agent.errors import CatalogError, ConfigError, ResourceNotFound, SkillNotFound, nearest
 from adk_skills_agent.format.models import Diagnostic, SkillMetadata
-from adk_skills_agent.sandbox import FolderDigest
+from adk_skills_agent.sandbox import FolderDigest, in_worker
 
 if TYPE_CHECKING:
     import google.adk.skills
@@ -560,7 +560,7 @@ class SkillSource:
 
     async def search(self, query: str, limit: int) -> list[FoundSkill]:
         """The local skills that fit a question best, best first."""
-        return await asyncio.to_thread(self._search, query, limit)
+        return await in_worker(self._search, query, limit)
 
     async def refresh_if_due(self) -> None:
         """Look for changes on disk when the last look is old enough."""

@@ -11,6 +11,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.genai import types
 
 from adk_skills_agent.adk.guard import allow_only_words, call_key, say_final_text
+from adk_skills_agent.adk.running.call import share_of_session
 from adk_skills_agent.errors import (
     ErrorCode,
     FormatError,
@@ -21,7 +22,7 @@ from adk_skills_agent.errors import (
     SkillNotFound,
     SkillsError,
 )
-from adk_skills_agent.sandbox import log_exception, redact_error
+from adk_skills_agent.sandbox import acting_for, log_exception, redact_error
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
@@ -101,7 +102,8 @@ class ToolsetTool(BaseTool):
         call = call_key(self.base_name, tool_context.agent_name, args)
         answer: Any = guard.spent(tool_context, call)
         if answer is None:
-            answer = await self._answered(args, tool_context)
+            with acting_for(share_of_session(tool_context)):
+                answer = await self._answered(args, tool_context)
             free = self._free_repeats(answer)
             answer = guard.same_answer(tool_context, call, answer, free, self.skill_of(args))
         await say_final_text(tool_context, answer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from adk_skills_agent.adk.permissions import may_stay_in_force, permit
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_text, skill_name_schema
 from adk_skills_agent.errors import RegistryError, SkillNotActive, SkillNotFound, SkillsError
 from adk_skills_agent.format import normalise_name
+from adk_skills_agent.sandbox import in_worker
 from adk_skills_agent.scripts.interpreters import is_runnable
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _already(skill: KnownSkill) -> dict[str, object]:
 async def version_of(skill: KnownSkill) -> str:
     """The version for the owner's log; empty when a file cannot be read, which is no reason not to load the skill."""
     try:
-        return await asyncio.to_thread(skill.version)
+        return await in_worker(skill.version)
     except SkillsError as error:
         logger.warning("the version of skill %s is not known: %s", skill.name, error.message)
         return ""
@@ -234,7 +234,7 @@ class UseSkillTool(LoadSkillTool):
 
     async def loaded(self, skill: KnownSkill, text: SkillText) -> dict[str, object]:
         """The skill as it stands in the system instruction, and what there is to use."""
-        files = await asyncio.to_thread(skill.files)
+        files = await in_worker(skill.files)
         return {
             "skill_name": skill.name,
             "base_directory": text.directory,

@@ -7,7 +7,6 @@ model's service refuses types it does not know.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import time
@@ -22,7 +21,7 @@ from adk_skills_agent.adk.activation.instructions import fenced
 from adk_skills_agent.adk.events.events import ResourceRead, origin_of
 from adk_skills_agent.adk.guard import call_key
 from adk_skills_agent.adk.permissions import permit_reading
-from adk_skills_agent.adk.running.call import in_turn
+from adk_skills_agent.adk.running.call import share_of_session
 from adk_skills_agent.adk.skills.known import RESOURCE_FOLDERS, SKILL_FILE, KnownSkill, is_skill_file
 from adk_skills_agent.adk.skills.resources import FileContent, is_for_a_model, mime_type_of, read_content
 from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema, whole_number
@@ -35,8 +34,8 @@ from adk_skills_agent.errors import (
     SkillNotFound,
     SkillsError,
 )
-from adk_skills_agent.sandbox import SKILL_DIR, Semaphore
-from adk_skills_agent.scripts.plan import share_of, with_skill_path
+from adk_skills_agent.sandbox import SKILL_DIR, Semaphore, in_worker
+from adk_skills_agent.scripts.plan import with_skill_path
 
 if TYPE_CHECKING:
     from google.adk.models.llm_request import LlmRequest
@@ -162,7 +161,7 @@ class LoadSkillResourceTool(ToolsetTool):
             if refused is not None:
                 return refused
         skill = await runtime.skill(tool_context, name)
-        path = await asyncio.to_thread(_find, skill, asked)
+        path = await in_worker(_find, skill, asked)
         if runtime.require_activation:
             runtime.active.check(tool_context, skill.name, runtime.tool_name("load_skill"))
         pending = await permit_reading(runtime, tool_context, skill, path)
@@ -173,7 +172,7 @@ class LoadSkillResourceTool(ToolsetTool):
             self._tell(tool_context, skill.name, path, 0, began)
             detail = "Its instructions are in force: they are in the system instruction. Follow them; do not read them."
             return self.shown(skill, path) | {"status": "active", "detail": detail}
-        content = await asyncio.to_thread(read_content, skill, path)
+        content = await in_worker(read_content, skill, path)
         if content.text is not None and PurePosixPath(path).suffix.lower() in _INSTRUCTIVE:
             content = replace(content, text=with_skill_path(content.text, runtime.skill_path_for_model(skill.name)))
         if in_force is not None and content.text is not None:
@@ -217,7 +216,7 @@ class LoadSkillResourceTool(ToolsetTool):
         if artifact is not None:
             answer["artifact"] = artifact
         where = f"its path there is {SKILL_DIR / content.path}"
-        has_scripts = bool(await in_turn(tool_context, lambda: skill.scripts))
+        has_scripts = bool(await in_worker(lambda: skill.scripts))
         wish = f"A script of the skill can read it; {where}" if has_scripts else f"For a script {where}"
         saved = f" It is the artifact '{artifact}'." if artifact is not None else ""
         return answer | {"note": f"This file is not text, and too large or of no type you can read.{saved} {wish}."}
@@ -227,11 +226,10 @@ class LoadSkillResourceTool(ToolsetTool):
         if invocation.artifact_service is None or content.size > MAX_ARTIFACT_BYTES:
             return None
         name = f"{skill.name}/{content.path}".replace(":", "_")  # "user:" would share it with other sessions
-        session = tool_context.session
         try:
-            async with _SAVING.turn(share_of(session.app_name, session.user_id, session.id)):
-                data = await asyncio.to_thread(skill.read_bytes, content.path)
-                digest = await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
+            async with _SAVING.turn(share_of_session(tool_context)):
+                data = await in_worker(skill.read_bytes, content.path)
+                digest = await in_worker(lambda: hashlib.sha256(data).hexdigest())
                 there = await tool_context.get_artifact_version(name)
                 if there is None or (there.custom_metadata or {}).get(_MARK) != digest:
                     part = types.Part.from_bytes(data=data, mime_type=content.mime_type)
@@ -250,11 +248,11 @@ class LoadSkillResourceTool(ToolsetTool):
             return None, 0
         try:
             skill = await self.runtime.skill(tool_context, name)
-            path = await asyncio.to_thread(_find, skill, asked)
-            if await asyncio.to_thread(skill.size, path) > room:  # of many files, or it grew
+            path = await in_worker(_find, skill, asked)
+            if await in_worker(skill.size, path) > room:  # of many files, or it grew
                 text = f"The binary file '{asked}' is not here: it has no room beside the others. Read it alone."
                 return types.Content(role="user", parts=[types.Part.from_text(text=text)]), 0
-            data = await asyncio.to_thread(skill.read_bytes, path, room)
+            data = await in_worker(skill.read_bytes, path, room)
         except SkillsError as error:
             logger.warning("a binary file could not be put into the request: %s", error.message)
             return None, 0

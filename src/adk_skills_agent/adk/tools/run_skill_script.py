@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 import os
@@ -30,7 +29,6 @@ from adk_skills_agent.adk.running.call import (
     Prepared,
     ScriptCall,
     ScriptRun,
-    in_turn,
     load_inputs,
 )
 from adk_skills_agent.adk.running.packages import approve_packages
@@ -51,7 +49,7 @@ from adk_skills_agent.errors import (
     WorkspaceUnavailable,
     nearest,
 )
-from adk_skills_agent.sandbox import log_exception, redact_error
+from adk_skills_agent.sandbox import in_worker, log_exception, redact_error
 from adk_skills_agent.scripts import ScriptArguments, list_scripts, user_key
 from adk_skills_agent.scripts.plan import check_types, google_arguments, script_paths
 
@@ -161,7 +159,7 @@ class RunSkillScriptTool(ToolsetTool):
                 return guard.miss(tool_context, "registry", answer, named, named)
             if isinstance(error, ScriptNotFound):
                 skill = runtime.source.local(str(args.get(self.skill_argument)))
-                answer |= _listed(await in_turn(tool_context, _scripts_of, skill)) if skill is not None else {}
+                answer |= _listed(await in_worker(_scripts_of, skill)) if skill is not None else {}
                 return guard.miss(tool_context, "script", answer, str(args.get(self.path_argument)), named)
             if isinstance(error, SandboxUnavailable):
                 return guard.miss(tool_context, "executor", answer, str(args.get(self.path_argument)), named)
@@ -183,7 +181,7 @@ class RunSkillScriptTool(ToolsetTool):
                 return refused
             skill = await runtime.skill(tool_context, name)
         if backend is None:
-            path = await asyncio.to_thread(_find, skill, asked)
+            path = await in_worker(_find, skill, asked)
             answer = {"error": _NO_EXECUTOR, "error_code": ErrorCode.NO_CODE_EXECUTOR.value}
             self._tell_unstarted(args, tool_context, answer, 0.0)
             return runtime.guard.miss(tool_context, "executor", answer, path, skill.name)
@@ -208,7 +206,7 @@ class RunSkillScriptTool(ToolsetTool):
             if inputs:
                 opened = hosts.approved() if hosts.pending else hosts.rules  # the yes comes later, or never
                 with_inputs = replace(call, path=found.path, inputs=inputs, hosts=opened)
-                await in_turn(tool_context, backend.check_inputs, runtime, with_inputs)
+                await in_worker(backend.check_inputs, runtime, with_inputs)
             weighed = await weigh(tool_context, skill, decision, runtime)
             if weighed.refusal is not None:
                 if hosts.pending and weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:

@@ -47,7 +47,7 @@ from adk_skills_agent.adk.shell.skills import mounted_skills, permit_shell
 from adk_skills_agent.adk.skills.resources import mime_type_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
 from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SkillsError
-from adk_skills_agent.sandbox import Redactor, temporary_folder, uninterrupted
+from adk_skills_agent.sandbox import Redactor, in_worker, temporary_folder, uninterrupted
 from adk_skills_agent.scripts import user_key, workspace_key
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import check_text
@@ -235,7 +235,7 @@ class ExecuteTool(ShellTool):
             return call
         from adk_skills_agent.packages import PackagesNotApproved  # few skills get here, and it imports much
 
-        skill = await asyncio.to_thread(known.local)
+        skill = await in_worker(known.local)
         python = shell.own.settings.policy.python
         approved: tuple[str, ...] = ()
         while True:
@@ -280,11 +280,11 @@ class ExecuteTool(ShellTool):
                 async with workspace_claim(runtime, tool_context, call.skill) as claim:
                     workspace = await asyncio.to_thread(claim.open)
                     # Of this process, so that the next agent removes it when this one is killed.
-                    folder, remove = await asyncio.to_thread(temporary_folder, "job", JOBS)
+                    folder, remove = await in_worker(temporary_folder, "job", JOBS)
                     copy = folder / "work"
                     try:
                         async with claim.turn(writes=False):
-                            before = await uninterrupted(asyncio.to_thread(copy_workspace, workspace.path, copy))
+                            before = await in_worker(copy_workspace, workspace.path, copy)
                         own = replace(workspace, path=copy)
                         printed = _output_events(runtime, origin, call.skill, run_id)
                         heard = replace(call, on_output=both_hear(job.take, printed))
@@ -301,7 +301,7 @@ class ExecuteTool(ShellTool):
                         ):  # to its end, once it has begun: nobody must see half of it
                             own_policy = shell.own.settings.policy
                             back = asyncio.ensure_future(
-                                asyncio.to_thread(bring_back, copy, before, workspace.path, own_policy)
+                                in_worker(bring_back, copy, before, workspace.path, own_policy)
                             )
                             try:
                                 await uninterrupted(back)

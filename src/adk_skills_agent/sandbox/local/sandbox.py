@@ -157,7 +157,7 @@ async def _run(
             raise result
     except asyncio.CancelledError:
         with contextlib.suppress(SandboxError):
-            await threads.in_worker(run.abandon, or_here=True)
+            await threads.in_worker_or_here(run.abandon)
         raise
     except BaseException:  # also the GeneratorExit of a loop that is gone: nothing can be waited for any more
         with contextlib.suppress(SandboxError):
@@ -200,7 +200,7 @@ async def _supervise(
     wanted = problem is None and supervision.failure is None
     try:
         with Step("end the run", ValueError):  # arguments the system refused inside
-            end = await threads.in_worker(lambda: run.finish(wanted=wanted), or_here=True)
+            end = await threads.in_worker_or_here(lambda: run.finish(wanted=wanted))
     except (SandboxError, ValueError):
         if problem is None:
             raise

@@ -230,7 +230,7 @@ class LocalChannel:
 
     async def _finish(self) -> EndReport:
         with Step("end the session", ValueError):
-            return await threads.in_worker(lambda: self._run.finish(wanted=False), or_here=True)
+            return await threads.in_worker_or_here(lambda: self._run.finish(wanted=False))
 
     def _log_last_words(self, end: EndReport) -> None:
         said = end.rest[1][-_SAID_BYTES:].decode("utf-8", "replace").strip()

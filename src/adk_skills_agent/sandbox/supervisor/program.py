@@ -13,6 +13,8 @@ from pathlib import Path
 _PACKAGE = "adk_skills_agent.sandbox.supervisor"
 _PARTS = ("frames", "python_program", "files", "script_end", "process", "late", "kernel", "supervisor")
 
+_ALSO_A_PROGRAM = f"{_PACKAGE}.python_program"
+"""A command whose text is this one's needs no new interpreter, so it stays as it is."""
 _LONG_TEXT = re.compile(r'"""(?:[^"\\]|\\.|"(?!""))*"""', re.DOTALL)
 _COMMENT = re.compile("^ *#.*$", re.MULTILINE)
 _START = """\
@@ -42,9 +44,10 @@ _main()
 def program_text() -> str:
     """The program: frames come in on descriptor 0 and go out on descriptor 1."""
     modules = []
-    for path, source in module_texts(_PARTS).items():
+    for path, text in module_texts(_PARTS).items():
         name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        modules.append(f"_module({name!r}, {_without_words(source)!r})" if source else f"_module({name!r})")
+        source = text if name == _ALSO_A_PROGRAM else _without_words(text)
+        modules.append(f"_module({name!r}, {source!r})" if source else f"_module({name!r})")
     return "\n".join([_START, *modules, _END])
 
 
