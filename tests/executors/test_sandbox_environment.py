@@ -20,6 +20,7 @@ from adk_skills_agent.errors import ConfigError, TooManyRuns
 from adk_skills_agent.executors import SandboxEnvironment
 from adk_skills_agent.executors import environment as workspace_files
 from adk_skills_agent.executors.code_values import on_behalf_of
+from adk_skills_agent.sandbox import acting_for
 
 
 @pytest.fixture
@@ -206,6 +207,21 @@ async def test_row_367_files_are_read_and_written_in_turn_and_the_line_of_nobody
     nobody = [asyncio.ensure_future(environment.execute("sleep 0.1")) for _ in range(8)]
     answers = await asyncio.gather(*nobody, return_exceptions=True)
     assert [type(answer) for answer in answers if isinstance(answer, Exception)] == [TooManyRuns] * 3
+
+
+async def test_row_299_google_adks_tools_get_no_file_of_lines_without_end(
+    call: Any, environment: SandboxEnvironment
+) -> None:
+    """Seen: 16 MiB of line ends stopped the event loop for 34 s, and took 1.7 GB."""
+    await environment.write_file("many", b"\n" * 100_001)
+    await environment.write_file("few", b"a\r\n" * 100_000)
+    with pytest.raises(ValueError, match="more than 100,000 lines"):
+        await environment.read_file("many")
+    assert len(await environment.read_file("few")) == 300_000
+    with acting_for(("user", "session")):  # this package's tools read a page
+        assert len(await environment.read_file("many")) == 100_001
+    turn = await call([EnvironmentToolset(environment=environment)], "ReadFile", path="many")
+    assert "sed -n" in turn.response["error"]
 
 
 async def test_env_is_given_and_output_can_be_followed() -> None:

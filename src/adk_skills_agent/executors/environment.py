@@ -32,6 +32,7 @@ from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NON
 from adk_skills_agent.sandbox import (
     MAX_WAITING,
     SKILL_DIR,
+    WHOSE,
     WORK_DIR,
     EnvValue,
     ExecutionRequest,
@@ -53,6 +54,7 @@ SKILLS = "skills"
 """google-adk's toolset puts skills into this folder of the working directory."""
 
 _MOST_WAITING = 1_024
+_MOST_LINES = 100_000
 _WORK_PATH = re.compile(rf"(?<![\w./-]){re.escape(str(WORK_DIR))}(?![\w.-])")
 _HERE = "@adk-workspace@"
 _WITH_HERE = 'exec bash -c "${1//$2/$PWD}" bash'
@@ -191,12 +193,15 @@ class SandboxEnvironment(BaseEnvironment):
 
         Raises:
             FileNotFoundError: There is no such file.
-            ValueError: It is outside the workspace, a link or no regular file, or larger than ``file_bytes``.
+            ValueError: It is outside the workspace, a link or no regular file, or larger than ``file_bytes``; or it has
+                more than 100,000 lines, each of which google-adk's tools make an object in the event loop (row 299).
+                This package's own tools read a page of it.
         """
         place = inside(path)
+        most_lines = None if WHOSE.get() else _MOST_LINES
         async with self._turn.turn(share_of_invocation(current_invocation())):
             await self._make_ready()
-            return await asyncio.to_thread(read, self._host(place), place, self._policy.file_bytes)
+            return await asyncio.to_thread(_with_lines, self._host(place), place, self._policy.file_bytes, most_lines)
 
     async def write_file(self, path: Path | str, content: str | bytes) -> None:
         """Create or replace a file of the workspace; what begins with ``#!`` becomes executable.
@@ -259,6 +264,16 @@ class SandboxEnvironment(BaseEnvironment):
         if code != 0 or added:
             stderr = "\n".join([*([stderr.rstrip()] if stderr.strip() else []), *added])
         return CommandResult(exit_code=code, stdout=stdout, stderr=stderr, timed_out=result.timed_out)
+
+
+def _with_lines(root: Path, place: PurePosixPath, most_bytes: int | None, most_lines: int | None) -> bytes:
+    content = read(root, place, most_bytes)
+    if most_lines is not None and content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n") > most_lines:
+        raise ValueError(
+            f"'{WORK_DIR / place}' has more than {most_lines:,} lines. Read a part of it with a command such as "
+            f"sed -n '1,200p' {place}."
+        )
+    return content
 
 
 def _argv(command: str) -> tuple[str, ...]:

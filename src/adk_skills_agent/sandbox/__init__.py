@@ -113,6 +113,7 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.threads import (
         MAX_RUNNING,
         MAX_WAITING,
+        WHOSE,
         OnePerProcess,
         Semaphore,
         acting_for,
@@ -162,7 +163,9 @@ _NAMES = {
     "skill_store": "FolderDigest snapshot",
     "supervisor.python_program": "program_text=python_program_text",
     "streaming": "EndEvent OutputEvent ResourceSample",
-    "threads": "MAX_RUNNING MAX_WAITING OnePerProcess Semaphore acting_for in_worker uninterrupted warn_insecure_once",
+    "threads": (
+        "MAX_RUNNING MAX_WAITING OnePerProcess Semaphore WHOSE acting_for in_worker uninterrupted warn_insecure_once"
+    ),
 }
 __getattr__, __all__ = names_on_first_use(__name__, _NAMES)
 

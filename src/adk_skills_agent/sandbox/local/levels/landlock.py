@@ -7,6 +7,7 @@ a view of its own of processes, a quota on disk, networks other than none and th
 from __future__ import annotations
 
 import contextlib
+import functools
 import marshal
 import os
 import platform
@@ -69,6 +70,7 @@ GUARDED_AT_MOST = 100
 
 _CAP_SYS_PTRACE = 19
 _SWEEP_SECONDS = 5.0
+_NAMED_FOLDERS = 5
 _PASSED_ON = ("PATH", "LANG", RUN_ID_VARIABLE)
 
 # The last lines are here and not in the init program, so that no frame of ours is in the script's traceback.
@@ -359,7 +361,28 @@ def landlock_report(policy: SandboxPolicy, version: int) -> Enforcement:
         sentences.append("files: truncate() is refused everywhere, because this kernel's Landlock does not cover it.")
     if not scoped:
         sentences.append(_signals(policy))
+    if folders := _mounting_folders():
+        sentences.append(
+            f"network: below {', '.join(folders)} this machine mounts what anybody names, from other machines; "
+            "so a script can send words to them by looking for a path. Stop the automounter, or require 'namespaces'."
+        )
     return Enforcement(FrozenMapping(enforced), (*sentences, *_degraded(policy)))
+
+
+@functools.cache
+def _mounting_folders(mounts: str = "/proc/self/mounts") -> tuple[str, ...]:
+    """Folders whose paths are looked up elsewhere, by automounters: Landlock looks only at opening (row 298)."""
+    try:
+        with open(mounts, errors="replace") as stream:
+            fields = [line.split() for line in stream]
+    except OSError:
+        return ()
+    found = [
+        where
+        for _, where, kind, options, *_ in fields
+        if (kind == "autofs" and "indirect" in options.split(",")) or kind == "afs"
+    ]
+    return tuple(dict.fromkeys(found))[:_NAMED_FOLDERS]
 
 
 def _signals(policy: SandboxPolicy) -> str:
