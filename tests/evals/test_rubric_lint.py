@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adk_skills_agent.evals.judge import Rubric, lint_rubrics
+from adk_skills_agent.evals.judge import Rubric, _rationale, lint_rubrics
 
 BAD = {
     "The output is good.": "rubric-vague",
@@ -51,3 +51,7 @@ def test_a_rubric_said_twice_is_named() -> None:
 def test_row_378_quotes_that_begin_and_never_end_do_not_take_the_square_of_their_number(begin: str) -> None:
     """Seen: 39 s for 20,000 characters, of the 8 MiB that a file of cases may have."""
     assert isinstance(lint_rubrics([Rubric("r", begin * 1_000_000)]), list)
+
+
+def test_row_378_line_ends_in_a_judges_answer_do_not_take_the_square_of_their_number() -> None:
+    assert _rationale("\n" * 1_000_000 + "\n** ID: p1\nbecause") == "because"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from adk_skills_agent.format import frontmatter
 from adk_skills_agent.format.frontmatter import split_frontmatter
 
 
@@ -83,3 +84,14 @@ def test_a_fence_beyond_64_kib_does_not_count() -> None:
 )
 def test_a_comment_before_a_value_of_several_lines_is_no_heading_of_the_body(frontmatter: str) -> None:
     assert split(f"---\n{frontmatter}---\nbody") == (frontmatter, "body", [])
+
+
+def test_row_379_line_ends_before_a_heading_that_never_comes_do_not_take_the_square_of_their_number() -> None:
+    """Seen: 25 s for 60,000, in which nothing else of the agent ran."""
+    text = "----\nname: a\ndescription: b\n" + "\n" * 1_000_000 + "---\n"
+    assert frontmatter._HEADING.search(text) is None
+    assert frontmatter.split_unusual(text[:100] + text[-60_000:]) is not None
+    found = frontmatter._HEADING.search("a\n\n\n# b")
+    assert found is not None
+    assert found.span() == (1, 6)
+    assert frontmatter._FOLDED.search(" " * 1_000_000 + "x") is None

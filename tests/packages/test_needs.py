@@ -428,6 +428,16 @@ def test_row_105_the_time_to_read_a_file_grows_with_its_length_and_not_its_squar
     assert seconds(16_000) < 30 * max(few, 0.003)
 
 
+def test_row_380_line_ends_in_a_shell_fence_do_not_take_the_square_of_their_number(make_skill: MakeSkill) -> None:
+    """Seen: 43 s for 60,000, in which nothing else of the agent ran."""
+    skill = make_skill("of-line-ends")
+    text = (skill / "SKILL.md").read_text(encoding="utf-8")
+    session = "```bash\n  $ pip install typed\nnot typed: pip install shown\n```\n"
+    (skill / "SKILL.md").write_text(f"{text}\n{session}```sh\n" + "\n" * 400_000 + "```\n", encoding="utf-8")
+    assert "typed" in str(read_needs(opened(skill)))
+    assert "shown" not in str(read_needs(opened(skill)))
+
+
 def test_what_code_tells_its_user_to_install_says_which_package_an_import_is(make_skill: MakeSkill) -> None:
     """The name alone would be a guess; the author's own install line in the code is none."""
     code = (

@@ -227,7 +227,7 @@ def _one_line(text: str) -> str:
 def _rationale(text: str) -> str:
     """What was said before a verdict, without the lines that only name the property."""
     match = re.search(r"rationale[\W_]*\s(.*)", text, re.IGNORECASE | re.DOTALL)
-    return _one_line(match[1] if match else re.sub(r"^\W*ID:.*$", "", text, flags=re.MULTILINE))[:2_000]
+    return _one_line(match[1] if match else re.sub(r"^[^\w\n]*ID:.*$", "", text, flags=re.MULTILINE))[:2_000]
 
 
 # Rubrics: one statement each that a judge says yes or no to; and what makes a bad one, before it costs money.

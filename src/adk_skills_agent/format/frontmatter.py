@@ -62,7 +62,7 @@ _YAML_LINE = re.compile(
     r"[ \t]+\S|- |#(?!#|[ ][A-Z])|[\"']?[A-Za-z_][\w .-]{0,63}[\"']?[ \t]*:(?:[ \t]|$)", re.MULTILINE
 )
 _KNOWN_FIELD = re.compile(r"\n*(?:name|description|license|compatibility|allowed-tools|metadata)[ \t]*:")
-_HEADING = re.compile(r"\n\n+#{1,6} ")
+_HEADING = re.compile(r"(?<!\n)\n\n++#{1,6} ")  # from the beginning of a run of line ends only (row 379)
 
 
 def split_unusual(text: str) -> Split:
@@ -149,7 +149,9 @@ StrictValue: TypeAlias = "str | None | list[StrictValue] | dict[str, StrictValue
 
 _DOCUMENT_ENDS = re.compile(r"^\.\.\.(?=\s|$)", re.MULTILINE)
 _NOT_STRINGS = ("=", "<<")  # YAML 1.1's "value" and "merge" types, for which strictyaml has no constructor
-_FOLDED = re.compile("[ \t]*+(\ue085(?:[ \t]*+\ue085)*+)[ \t]*+")  # a line break for strictyaml, inside a value
+_FOLDED = re.compile(
+    "(?<![ \t])[ \t]*+(\ue085(?:[ \t]*+\ue085)*+)[ \t]*+"
+)  # a line break for strictyaml, inside a value
 _SEPARATORS = {"\x85": "\ue085", "\u2028": "\ue028", "\u2029": "\ue029"}
 _HIDE = str.maketrans(_SEPARATORS)
 _SHOW = str.maketrans({hidden: separator for separator, hidden in _SEPARATORS.items()})

@@ -325,7 +325,8 @@ def _read_fence(fence: Fence, bundled: Collection[str], findings: Findings) -> N
     if fence.language in _PYTHON_FENCES:
         python_code(code, bundled, findings, strict=False)
     elif fence.language in _SHELL_FENCES:
-        if re.search(r"^\s*[$>] ", code.text, re.MULTILINE):  # a session: only what is typed is code
+        # Of a session only what is typed is code. Not \s, which goes on from each line end to the last (row 380).
+        if re.search(r"^[^\S\n]*+[$>] ", code.text, re.MULTILINE):
             typed = [
                 line.lstrip()[2:] if line.lstrip().startswith(("$ ", "> ")) else "" for line in code.text.split("\n")
             ]
