@@ -532,7 +532,9 @@ def _watches_check(here: Machine) -> ServeCheck:
         change = f"sysctl -w {name}=65536: each run is another user, for which it counts"
     else:
         change = f"give each tenant a machine of its own; a lower {name} is for all runs and the agent together"
-    return ServeCheck("watches", None, f"{name} is {most}, with which a script can keep processors from others", change)
+    return ServeCheck(
+        "watches", None, f"{name} is {most}, so a script that hides its watches can keep the processors busy", change
+    )
 
 
 # What ``adk-skills doctor --sandbox NAME`` finds out: facts of the backend, and a trial run in it.

@@ -149,9 +149,8 @@ StrictValue: TypeAlias = "str | None | list[StrictValue] | dict[str, StrictValue
 
 _DOCUMENT_ENDS = re.compile(r"^\.\.\.(?=\s|$)", re.MULTILINE)
 _NOT_STRINGS = ("=", "<<")  # YAML 1.1's "value" and "merge" types, for which strictyaml has no constructor
-_FOLDED = re.compile(
-    "(?<![ \t])[ \t]*+(\ue085(?:[ \t]*+\ue085)*+)[ \t]*+"
-)  # a line break for strictyaml, inside a value
+# A line break for strictyaml, inside a value; from the beginning of a run of blanks only (row 379).
+_FOLDED = re.compile("(?<![ \t])[ \t]*+(\ue085(?:[ \t]*+\ue085)*+)[ \t]*+")
 _SEPARATORS = {"\x85": "\ue085", "\u2028": "\ue028", "\u2029": "\ue029"}
 _HIDE = str.maketrans(_SEPARATORS)
 _SHOW = str.maketrans({hidden: separator for separator, hidden in _SEPARATORS.items()})

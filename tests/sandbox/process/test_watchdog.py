@@ -42,7 +42,14 @@ from adk_skills_agent.sandbox.process.tree import (
     machine_memory,
     used_together,
 )
-from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, Watchdog, Watched, works_here
+from adk_skills_agent.sandbox.process.watchdog import (
+    DiskLimit,
+    Limits,
+    Watchdog,
+    Watched,
+    _held_problem,
+    works_here,
+)
 from adk_skills_agent.sandbox.streaming import ResourceSample
 
 pytestmark = pytest.mark.skipif(not works_here(), reason="needs /proc")
@@ -602,3 +609,23 @@ def test_rows_363_and_369_watches_and_locks_count_also_of_a_process_that_shows_n
     assert few.watches < 16_384 < some.watches
     assert few.hides
     assert held([pid] * 40, 16_384, many, {pid}) == Held()
+
+
+@pytest.mark.parametrize(
+    ("found", "grown", "said"),
+    [
+        (Held(locks=2_049), 0, "more than 2,048 locks"),
+        (Held(locks=2_048), 0, ""),
+        (Held(hides=True), 129 << 20, "hides what it has open, and the kernel took 129 MiB"),
+        (Held(hides=True), 100 << 20, ""),
+        (Held(), 1 << 30, ""),
+    ],
+)
+def test_row_369_who_hides_its_locks_is_ended_when_the_kernel_needs_much_memory_meanwhile(
+    monkeypatch, found, grown, said
+):
+    run = Limits(MARKS, None, None, (), lambda *_: None, lambda: None)
+    run._before = MachineMemory(kernel=1 << 30)
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.held", lambda *_: found)
+    problem = _held_problem(run, [], MachineMemory(kernel=(1 << 30) + grown))
+    assert said in problem[1] if said else problem is None

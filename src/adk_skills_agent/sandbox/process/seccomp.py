@@ -414,8 +414,8 @@ def _among(values: Iterable[int], skip: int) -> list[tuple[int, int, int, int]]:
 # What no filter can see.
 
 STARTS_MODPROBE = (
-    "syscalls: for each file without a program in it that a script starts, this kernel runs modprobe as root, outside "
-    "of every limit. A kernel from 6.14 on does not, nor does one with kernel.modprobe set to nothing or with "
+    "syscalls: when a script executes a file that is not a program, this kernel runs modprobe as root, outside of "
+    "every limit. A kernel from 6.14 on does not, nor does one with kernel.modprobe set to nothing or with "
     "kernel.modules_disabled=1."
 )
 _FIRST_WITHOUT = (6, 14)

@@ -84,7 +84,7 @@ _MANY_ENTRIES = 200_000
 _SHARE_OF_FILES = 8  # of the files that all programs of a machine may have open, runs may have one in so many
 _HELD_SECONDS = 0.5
 _MOST_LOCKS = 2_048  # of one run: whoever closes a file goes through all that there are of it (row 369)
-_MOST_LOCKS_HIDDEN = 128 << 20  # bytes by which the kernel's memory grew while a process did not show its locks
+_MOST_GROWN_HIDDEN = 128 << 20  # bytes of the kernel's memory, of 600,000 locks, while a process hides its own
 _LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
 _SCARCE = (
     "Stopped: the memory of the machine, or of what the agent itself may use, ran out while the run went on. Nothing "
@@ -720,9 +720,12 @@ def _held_problem(run: Limits, members: list[ProcessInfo], now: MachineMemory) -
             found = held((info.shown for info in members), most, _MOST_LOCKS, run.guarded())
     if found.watches > most:
         return Status.ERROR, f"Stopped: it watched more than {most:,} files (epoll)."
-    grown = now.kernel - (run._before or now).kernel
-    if found.locks > _MOST_LOCKS or (found.hides and grown > _MOST_LOCKS_HIDDEN):
+    if found.locks > _MOST_LOCKS:
         return Status.ERROR, f"Stopped: it held more than {_MOST_LOCKS:,} locks of files."
+    grown = now.kernel - (run._before or now).kernel
+    if found.hides and grown > _MOST_GROWN_HIDDEN:
+        said = f"Stopped: one of its processes hides what it has open, and the kernel took {grown >> 20} MiB meanwhile."
+        return Status.ERROR, said
     return None
 
 
