@@ -343,6 +343,20 @@ def test_a_link_shares_one_copy_that_nobody_may_write(repository: Repository, ru
 # Without the command line
 
 
+def test_row_382_what_is_only_called_ds_store_counts(repository: Repository, run: Run, tmp_path: Path):
+    """Seen: `.DS_Store/x.py` beside locked files was no difference, and a script of the skill."""
+    run("add", repository.bare, "--skill", "pdf", "--yes")
+    skill = tmp_path / "project/.agents/skills/pdf"
+    (skill / ".DS_Store").write_bytes(b"\0\0\0\1Bud1\0\0")
+    assert run("verify").returncode == 0
+    (skill / ".DS_Store").write_text("print('planted')\n")
+    assert "pdf: added: .DS_Store\n" in run("verify").stdout
+    (skill / ".DS_Store").unlink()
+    (skill / ".DS_Store").mkdir()
+    (skill / ".DS_Store/x.py").write_text("print('planted')\n")
+    assert "pdf: added: .DS_Store/x.py\n" in run("verify").stdout
+
+
 def test_an_update_leaves_a_link_a_link(repository: Repository, run: Run, tmp_path: Path):
     run("add", repository.bare, "--skill", "pdf", "--yes", "--link")
     repository.write({"skills/pdf/more.md": "More.\n"})

@@ -16,7 +16,7 @@ import subprocess
 import tarfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -176,6 +176,31 @@ INITIALIZE = json.dumps(
         },
     }
 ).encode()
+
+
+async def test_row_381_a_request_of_many_values_is_refused_before_it_is_parsed(served: Path):
+    """Seen: twelve connections with 3.9 MB of lists in lists kept all other clients waiting for 20 to 52 s."""
+    import httpx
+
+    token = "first-token-0123456789"
+    headers = {"Authorization": f"Bearer {token}", "Accept": ACCEPTS["accept"]}
+    lists = b"[" + (b"[" * 150 + b"]" * 150 + b",") * 13_000 + b"1]"
+    asked = b'{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{"_meta":{"x":%b}}}'
+    with serving("--dir", served, ADK_SKILLS_SERVE_TOKEN=token) as url:
+        async with httpx.AsyncClient(headers=headers, timeout=60) as http:
+            refused = await http.post(url, content=asked % lists, headers={"Content-Type": "application/json"})
+            assert (refused.status_code, refused.json()) == (413, {"error": "A request of more than 65536 bytes."})
+
+            async def in_parts() -> AsyncIterator[bytes]:
+                for _ in range(200):
+                    yield b"[" * 1_000
+
+            in_chunks = await http.post(url, content=in_parts(), headers={"Content-Type": "application/json"})
+            assert in_chunks.status_code == 413
+            small = await http.post(
+                url, content=asked % (b'"' + b"x" * 60_000 + b'"'), headers={"Content-Type": "application/json"}
+            )
+            assert small.status_code == 200, small.text
 
 
 def test_the_server_bounds_the_headers_of_a_request_whatever_is_installed(

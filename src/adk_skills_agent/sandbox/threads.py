@@ -12,7 +12,7 @@ import sys
 import threading
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -173,12 +173,18 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
             self._places = places
             self._hand_out()
 
-    def turn(self, share: Share) -> contextlib.AbstractAsyncContextManager[None]:
+    @contextlib.asynccontextmanager
+    async def turn(self, share: Share) -> AsyncIterator[None]:
         """A place for somebody; their file work while they have it is done in turn, too (see :func:`submit`).
 
         To enter it raises TooManyRuns when too many wait already for the same user or session.
         """
-        return _Turn(self, share)
+        await self.take(share)
+        try:
+            with acting_for(share):
+                yield
+        finally:
+            self.give_back(share)
 
     async def __aenter__(self) -> None:
         await self.take(())
@@ -326,23 +332,6 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
                     f"Too many runs are waiting: {holder.waiting} of this {whose} already. Wait until some of them "
                     "have ended, then try again."
                 )
-
-
-class _Turn(contextlib.AbstractAsyncContextManager[None]):
-    __slots__ = ("_before", "_semaphore", "_share")
-
-    def __init__(self, semaphore: Semaphore, share: Share) -> None:
-        self._semaphore = semaphore
-        self._share = share
-
-    async def __aenter__(self) -> None:
-        await self._semaphore.take(self._share)
-        self._before = WHOSE.set(self._share)
-
-    async def __aexit__(self, *error: object) -> None:
-        self._semaphore.give_back(self._share)
-        with contextlib.suppress(ValueError):  # the loop is gone, and somebody else ends what ran in it
-            WHOSE.reset(self._before)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

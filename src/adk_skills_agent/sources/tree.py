@@ -26,7 +26,10 @@ VERSION_CONTROL = frozenset({".git", ".hg", ".svn"})
 SKIPPED = VERSION_CONTROL | frozenset({"node_modules", "__pycache__", ".DS_Store"})
 """Names that are no part of a source's skill wherever they lie: version control, and what tools make again."""
 NOT_COMPARED = frozenset({".DS_Store"})
-"""Names that do not count in an installed skill. Nothing that could run is here: bytecode and modules do count."""
+"""Names that do not count in an installed skill, when they are what a file manager of macOS makes. Nothing that could
+run is here: bytecode and modules do count.
+"""
+_DS_STORE = b"\0\0\0\1Bud1"  # how such a file begins
 _DRIVE = re.compile(r"[A-Za-z]:")
 _SCALAR_SPACE = re.compile(r"\s+")
 
@@ -278,6 +281,15 @@ def _read_with_mode(path: Path | str) -> tuple[bytes, bool]:
         os.close(descriptor)
 
 
+def _is_of_file_manager(entry: os.DirEntry[str]) -> bool:
+    """Whether it is what its name says, and no folder or script of that name (row 382)."""
+    try:
+        data, executable = _read_with_mode(entry.path)
+    except OSError:
+        return False
+    return data.startswith(_DS_STORE) and not executable
+
+
 def walk_files(
     folder: Path,
     what: str,
@@ -304,7 +316,7 @@ def walk_files(
             ) from error
         for entry in entries:
             path = prefix + entry.name
-            if entry.name in skipped or path in without:
+            if path in without or (entry.name in skipped and (skipped != NOT_COMPARED or _is_of_file_manager(entry))):
                 continue
             count += 1
             if count > MAX_FILES * 2:

@@ -66,6 +66,9 @@ def test_row_365_only_the_beginning_and_the_end_of_a_message_are_searched() -> N
     content = types.Content(role="user", parts=parts)
     assert mentioned_skills(content, {"one", "two", "one-two", "three"}.__contains__) == ["one", "three"]
 
+    assert mentions._unsearched([part.text or "" for part in parts]) > 2 * mentions.MAX_SEARCHED
+    assert mentions._unsearched(["$one", "x" * mentions.MAX_SEARCHED]) == mentions._unsearched([]) == 0
+
     again = [" $a" * 1_000_000] * 3
     assert len(list(mentions._mentions(again))) <= 2 * mentions.MAX_SEARCHED // 3 + 2
 

@@ -40,7 +40,15 @@ class Asked:
 async def activate_mentioned(runtime: SkillRuntime, tool_context: ToolContext) -> Asked:
     """Activate what the user's message names, once for each message."""
     source = runtime.source
-    names = mentioned_skills(tool_context.user_content, lambda name: source.for_user(name) is not None)
+    message = tool_context.user_content
+    if message is not None and (unsearched := _unsearched(_texts(message))):
+        logger.warning(
+            "%d characters in the middle of a user's message were not searched for names of skills ($name): only its "
+            "first and last %d are",
+            unsearched,
+            MAX_SEARCHED,
+        )
+    names = mentioned_skills(message, lambda name: source.for_user(name) is not None)
     if names and not _is_of_user(tool_context):
         names = [name for name in names if source.local(name) is not None]
     if not names:
@@ -118,7 +126,7 @@ def mentioned_skills(content: types.Content | None, known: Callable[[str], bool]
     """
     names: dict[str, None] = {}
     looked_up: set[str] = set()
-    for name in _mentions([part.text for part in content.parts or () if part.text] if content is not None else []):
+    for name in _mentions(_texts(content) if content is not None else []):
         if name in looked_up:
             continue
         looked_up.add(name)
@@ -127,6 +135,12 @@ def mentioned_skills(content: types.Content | None, known: Callable[[str], bool]
         if len(names) == MAX_MENTIONS or len(looked_up) == MAX_LOOKED_UP:
             break
     return list(names)
+
+
+def _unsearched(texts: list[str]) -> int:
+    """Characters that are neither among the first ones of a message nor among the last ones of its last part."""
+    written = sum(map(len, texts))
+    return max(written - MAX_SEARCHED - min(len(texts[-1]), MAX_SEARCHED), 0) if texts else 0
 
 
 def _mentions(texts: list[str]) -> Iterator[str]:

@@ -36,6 +36,9 @@ MOST_REQUESTS = 16
 REQUEST_SECONDS, BODY_SECONDS, ANSWER_SECONDS = 10.0, 30.0, 300.0
 """Until a connection has sent the head of a request, then its body, and until one that was posted is answered (row
 284)."""
+MOST_BODY = 64 << 10
+"""Bytes of a request, which names a skill or a page of a list: while one is parsed, nobody else is answered (row 381).
+"""
 MOST_WAITING = 128
 """Connections without a request; who comes with one more ends the oldest."""
 MOST_LISTENING = 16
@@ -257,8 +260,12 @@ class TokenGate:
             finally:
                 self._listening[id(app)] -= 1
             return
+        body = await _body(receive)
+        if body is None:
+            await _refuse(send, 413, b'{"error": "A request of more than %d bytes."}' % MOST_BODY)
+            return
         async with self._places.turn((str(id(app)),)):
-            await app(scope, receive, send)
+            await app(scope, _once_more(body, receive), send)
 
     def _app_for(self, headers: Iterable[tuple[bytes, bytes]]) -> Any:
         given = next((value for name, value in headers if name.lower() == b"authorization"), b"")
@@ -277,6 +284,29 @@ class TokenGate:
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """What a client posts; None when it is too much."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if len(body) > MOST_BODY:
+            return None
+        if not message.get("more_body"):  # the last one, or the client has gone
+            return bytes(body)
+
+
+def _once_more(body: bytes, receive: Receive) -> Receive:
+    waiting = [body]
+
+    async def received() -> MutableMapping[str, Any]:
+        if waiting:
+            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+        return await receive()
+
+    return received
 
 
 _NO_TOKEN = b'{"error": "A bearer token is needed. Ask the operator of this server."}'
