@@ -291,7 +291,10 @@ async def test_how_a_command_ended_is_exact_where_the_kernel_tells(box):
 @pytest.mark.local("what the kernel counts for the user of an engine's containers is the engine's to bound")
 @pytest.mark.level("namespaces")
 async def test_row_76_watches_and_terminals_are_bounded_for_each_run(box, backend):
-    """Seen: 128 inotify instances charged to the agent's user, so that nobody else had any; 3,071 terminals."""
+    """Seen: 128 inotify instances charged to the agent's user, so that nobody else had any; 3,071 terminals.
+
+    And what is typed into each of them is a thread's work of the kernel, at nobody's cost (row 383).
+    """
     code = """
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -306,7 +309,7 @@ try:
 except OSError:
     pass
 print(watches, terminals, flush=True)
-if terminals > 64:
+if terminals > 8:
     import time
     time.sleep(20)
 """
@@ -314,7 +317,7 @@ if terminals > 64:
     watches, terminals = map(int, result.stdout.split())
     assert watches == 0
     if backend.forked:
-        assert terminals == 64, result.stderr
+        assert terminals == 8, result.stderr
     else:  # bubblewrap cannot bound them, so that a look ends it (row 137)
         assert (result.status, result.timed_out) == (Status.ERROR, False)
         assert any("terminals" in note for note in result.notes)

@@ -19,7 +19,7 @@ from adk_skills_agent.sandbox.supervisor import frames
 NOBODY = 65534
 _MOST_SOCKETS = 1_024
 _SHARE_OF_SOCKETS = 4  # a run may have one part in so many of its memory in sockets besides
-_MOST_TERMINALS = 64  # as on this machine; an engine's mount has no bound but the machine's 3,072
+_MOST_TERMINALS = 8  # as on this machine; an engine's mount has no bound but the machine's 3,072
 _GVISOR = "runsc"
 _GVISOR_TASKS, _GVISOR_TASKS_EACH = 128, 12
 """Tasks on the host: gVisor's own (56 were seen), and for each process of a run (8 were seen, with ptrace)."""

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 _KILL_SECONDS = 5.0
 _LEAVING_SECONDS = 1.0
 _DYING_SECONDS = 0.5  # a killed process is not dead at once
-_MOST_TERMINALS = 64  # as the zygote's mount has it
+_MOST_TERMINALS = 8  # as the zygote's mount has it
 _MOST_CONNECTIONS = 4096  # ends of connections
 
 

@@ -95,7 +95,9 @@ def _devices(library: "_Library", path: bytes, devices: "list[tuple[str, int]]")
         _move(library, tree, f"{place}/{name}".encode())
     for name in ("pts", "shm"):
         posix.mkdir(f"{place}/{name}", _FOLDER_MODE)
-    options = b"newinstance,ptmxmode=0666,mode=620,max=64"  # else a run can use up the host's (row 76)
+    # Else a run can use up the host's (row 76); and what is typed into one is the work of a thread of the kernel, which
+    # no limit counts (row 383).
+    options = b"newinstance,ptmxmode=0666,mode=620,max=8"
     flags = _MS_NO_SUID | _MS_NO_EXEC
     library.call("mount", b"devpts", path + b"/pts", b"devpts", flags, options, step="make terminals")
     for name, target in (*_DEVICE_LINKS, *_MORE_LINKS):
