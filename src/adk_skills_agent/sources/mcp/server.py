@@ -262,7 +262,9 @@ class TokenGate:
             return
         body = await _body(receive)
         if body is None:
-            await _refuse(send, 413, b'{"error": "A request of more than %d bytes."}' % MOST_BODY)
+            await _refuse(
+                send, 413, b'{"error": "A request may have at most %d bytes. Send a shorter one."}' % MOST_BODY
+            )
             return
         async with self._places.turn((str(id(app)),)):
             await app(scope, _once_more(body, receive), send)
