@@ -21,11 +21,15 @@ SECONDS = 1.0
 def children(pid):
     found = []
     try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for thread in threads:
+        try:
             with open(f"/proc/{pid}/task/{thread}/children") as file:
                 found += [int(child) for child in file.read().split()]
-    except OSError:
-        pass
+        except OSError:  # this one has ended, the others have children all the same
+            pass
     return found
 
 def descendants(pid):

@@ -284,7 +284,7 @@ async def test_many_runs_over_few_sandboxes_leave_nothing(skill):
 
 
 AGENT = """
-import asyncio, os, sys, time
+import asyncio, os, psutil, sys, time
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.warm_pool import warm_pool
@@ -297,9 +297,7 @@ async def main(end):
         await asyncio.sleep(0.01)
     end()
 def children():
-    return len(open(f"/proc/self/task/{os.getpid()}/children").read().split()) + sum(
-        len(open(f"/proc/self/task/{task}/children").read().split())
-        for task in os.listdir("/proc/self/task") if int(task) != os.getpid())
+    return len(psutil.Process().children())  # whichever thread made them, and one may be ending
 """
 
 
@@ -323,9 +321,8 @@ print(children(), warm_pool().idle())
 
 
 def test_sandboxes_do_not_delay_the_end_of_the_agent_nor_outlive_it():
-    code = "asyncio.new_event_loop().run_until_complete(main(lambda: print(*open('/proc/self/task/%d/children' % "
-    code += "[int(t) for t in os.listdir('/proc/self/task') if open('/proc/self/task/' + t + '/children').read()][0])"
-    code += ".read().split(), flush=True)))"
+    code = "children = lambda: [child.pid for child in psutil.Process().children()]\n"
+    code += "asyncio.new_event_loop().run_until_complete(main(lambda: print(*children(), flush=True)))"
     done = agent(code)
     pids = [int(pid) for pid in done.stdout.split()]
     assert (len(pids), done.stderr) == (2, "")

@@ -187,7 +187,7 @@ async def test_what_is_left_after_the_end_is_nothing(life):
 
 
 AGENT = """
-import asyncio, os, sys, time, warnings
+import asyncio, os, psutil, sys, time, warnings
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.namespaces.zygote import zygote_life
@@ -199,11 +199,7 @@ async def main(end):
     end()
     await asyncio.sleep(0)
 def children():
-    pids = []
-    for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/children") as file:
-            pids += file.read().split()
-    return pids
+    return [str(child.pid) for child in psutil.Process().children()]
 """
 
 
