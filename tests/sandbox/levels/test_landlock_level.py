@@ -66,7 +66,7 @@ PROGRAMS = {
     "its end": "import atexit; atexit.register(print, 'at exit'); import threading\n"
     "threading.Thread(target=lambda: print('thread')).start()",
     "site": "print(exit, help, sorted(m for m in ('site', 'os') if m in __import__('sys').modules))",
-    "its environment": "import os; print(sorted(set(os.environ) - {'PWD', 'GIT_CONFIG_NOSYSTEM'}))\n"
+    "its environment": "import os; print(sorted(set(os.environ) - {'PWD', 'GIT_CONFIG_NOSYSTEM', 'GHCRTS'}))\n"
     "print(os.environ['LANG'])",
     "a pickle of its own class": "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))).__name__)",
     "a data class": "from __future__ import annotations\nimport dataclasses as d\n@d.dataclass\nclass A:\n    x: int\n"

@@ -123,7 +123,7 @@ def test_row_59_threads_and_processes_start_but_no_namespace_does(arch):
 @both
 @pytest.mark.parametrize("family", [1, 2, 10, 16, 17, 38, 40])
 def test_rows_56_and_57_no_socket_can_be_made(arch, family):
-    assert call(arch, "socket", family, 1) == EPERM
+    assert call(arch, "socket", family, 1) == (errno.EOPNOTSUPP if family == seccomp.AF_NETLINK else EPERM)
     assert call(arch, "socketpair", family, 1) == (PASS if family == seccomp.AF_UNIX else EPERM)
     assert call(arch, "socketpair", family, 1, allow_unix_socketpair=False) == EPERM
 
@@ -143,8 +143,10 @@ def test_row_57_pairs_that_could_be_connected_to_something_else_need_a_network_o
 def test_with_namespaces_sockets_of_the_internet_and_local_ones_are_the_runs_own(arch):
     for family in (1, 2, 10):
         assert call(arch, "socket", family, 1, profile=seccomp.NAMESPACES) == PASS
-    for family in (16, 17, 38, 40):  # netlink, packet, the kernel's cryptography, virtual machines
+    for family in (17, 38, 40):  # packet, the kernel's cryptography, virtual machines
         assert call(arch, "socket", family, 1, profile=seccomp.NAMESPACES) == EPERM
+    # Netlink: ZeroMQ takes this for a machine that does not say which interfaces it has, and goes on.
+    assert call(arch, "socket", 16, 3, profile=seccomp.NAMESPACES) == errno.EOPNOTSUPP
     assert call(arch, "socket", 10, 1, sockets=(2, 10)) == PASS
     assert call(arch, "socket", 16, 3, 0, sockets=(2, 16)) == PASS
     assert call(arch, "socket", 1, 1, sockets=(2, 10)) == EPERM
@@ -304,6 +306,7 @@ def test_rows_117_and_120_to_122_filters_large_pages_line_disciplines_and_rules_
         assert call(arch, "mmap", 0, 1 << 21, 3, 0x22 | 0x40000 | size, profile=profile) == errno.ENOMEM
         assert call(arch, "memfd_create", 4096, 0x1 | 0x4 | size, profile=profile) == errno.ENOMEM
     assert call(arch, "mmap", 0, 4096, 3, 0x22, profile=profile) == PASS
+    assert call(arch, "memfd_create", 0, 0xFFFFFFFF, profile=profile) == errno.EINVAL  # how Chromium asks
     assert call(arch, "memfd_create", 4096, 0x1, profile=profile) == PASS
     assert call(arch, "ioctl", 3, 0x5423, profile=profile) == errno.ENOTTY
     for name in ("landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"):
@@ -394,7 +397,7 @@ def test_rows_76_and_351_no_file_is_watched(arch, profile):
     """Seen: a script watched /usr and the folders of Python; whoever began a program on the host waited for 8 s."""
     for name in ("inotify_init", "inotify_init1", "inotify_add_watch"):
         if name in NUMBERS[arch]:
-            assert call(arch, name, profile=profile) == EPERM
+            assert call(arch, name, profile=profile) == ENOSYS
 
 
 @both
@@ -523,7 +526,7 @@ def test_row_85_no_protocol_that_may_load_a_module(arch):
 @both
 @pytest.mark.parametrize("profile", seccomp.PROFILES)
 def test_the_strict_list_leaves_out_what_few_scripts_need(arch, profile):
-    for name in ("seccomp", "mlock", "pidfd_open", "inotify_init1", "execveat"):
+    for name in ("seccomp", "mlock", "pidfd_open", "execveat"):
         assert call(arch, name, profile=profile, strict=True) == EPERM
     for name in _NEEDED.split():
         assert call(arch, name, profile=profile, strict=True) == PASS

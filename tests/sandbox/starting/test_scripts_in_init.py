@@ -29,7 +29,7 @@ SCRIPTS = {
     "standard input": "import sys; print(sys.stdin.read(), sys.stdin, sys.stdin.isatty(), sys.__stdin__ is sys.stdin)",
     "the usual streams": "import sys; o = sys.stdout; print(o, sys.stderr, o.line_buffering, o.write_through)",
     "its environment": (
-        "import os, sys\nfor k in ('ADK_SKILLS_RUN_ID', 'PWD'): os.environ.pop(k, 0)\n"
+        "import os, sys\nfor k in ('ADK_SKILLS_RUN_ID', 'GHCRTS', 'PWD'): os.environ.pop(k, 0)\n"
         "print(sorted(os.environ), os.environ['LANG'], os.environb[b'LANG'])"
     ),
     "its mask and signals": (

@@ -12,7 +12,7 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sandbox.container.engine import EngineInfo
 from adk_skills_agent.sandbox.contract import HOME_DIR, SandboxPolicy
 from adk_skills_agent.sandbox.process.command import HIDDEN_OF_KERNEL, PENDING_SIGNALS, STACK_BYTES, most_watches
-from adk_skills_agent.sandbox.process.seccomp import NAMESPACES, kernel_sentences, program
+from adk_skills_agent.sandbox.process.seccomp import NAMESPACES, WITHOUT_TIMERS, kernel_sentences, program
 from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.supervisor import frames
 
@@ -54,6 +54,7 @@ _ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONNOUSERSITE": "1",
     "PYTHONUNBUFFERED": "1",
+    **WITHOUT_TIMERS,
 }
 """What code of a session sees; a command gets an environment of its own."""
 

@@ -30,6 +30,9 @@ from adk_skills_agent.sandbox.process.system_calls import (
 
 NAMESPACES, LANDLOCK = "namespaces", "landlock"
 PROFILES = (NAMESPACES, LANDLOCK)
+WITHOUT_TIMERS = {"GHCRTS": "-V0"}
+"""Variables that tell programs to do without what the filter answers for: the run-time system of Haskell takes its
+clock from a timerfd and ends when there is none (pandoc)."""
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 
 _AND = 0x54
@@ -56,15 +59,14 @@ _ABSENT = (
     # Each rule of it is memory of the kernel that nobody counts without a control group (row 122).
     "landlock_create_ruleset landlock_add_rule landlock_restrict_self "
     # When a timer expires, its interrupt wakes all who watch, of which a script can have a million (row 352).
-    "timerfd_create timerfd_settime timerfd_gettime signalfd signalfd4"
+    "timerfd_create timerfd_settime timerfd_gettime signalfd signalfd4 "
+    # Instances are counted for the agent's user (row 76); a run watches the host's folders that it sees, and whoever
+    # opens a file there works for it, and waits for room in its control group (row 351).
+    "inotify_init inotify_init1 inotify_add_watch"
 )
 
 # Without an IPC namespace these objects are shared with the host, and outlive the run (rows 7, 61).
 _SHARED_WITH_HOST = "mq_open mq_unlink"
-
-# Instances are counted for the agent's user (row 76); a run watches the host's folders that it sees, and whoever opens
-# a file there works for it, and waits for room in its control group (row 351). Programs poll.
-_WATCHES = "inotify_init inotify_init1 inotify_add_watch"
 
 # Landlock does not cover them, and they work on any file of the same user. The forms that take a descriptor are among
 # them: one opened for reading is enough for fchmod.
@@ -136,6 +138,8 @@ _MADV_REMOVE, _KEEP_SIZE = 9, 1
 _MAP_GROWSDOWN = 0x100
 # Large pages come from one pool of the machine, which no limit of a run counts (row 120).
 _MAP_HUGETLB, _MFD_HUGETLB = 0x40000, 0x4
+# Bits that no kernel knows. Chromium asks with all at once and ends unless the answer is "invalid".
+_MFD_UNKNOWN = 0x03FFFFE0
 _POOL_IS_EMPTY = _ANSWER | errno.ENOMEM
 
 _NO_REQUEST = _ANSWER | errno.ENOTTY  # as what has no such request answers
@@ -211,6 +215,7 @@ def program(
     build.if_bits("fallocate", 1, 0xFFFFFFFF ^ _KEEP_SIZE, _UNSUPPORTED)
     build.if_bits("mmap", 3, _MAP_GROWSDOWN, _INVALID)
     build.if_bits("mmap", 3, _MAP_HUGETLB, _POOL_IS_EMPTY)
+    build.if_bits("memfd_create", 1, _MFD_UNKNOWN, _INVALID)
     build.if_bits("memfd_create", 1, _MFD_HUGETLB, _POOL_IS_EMPTY)
     build.unless_argument("socketpair", 0, (AF_UNIX,) if allow_unix_socketpair else ())
     if not families:  # pairs have no use for these, and could take the names of sockets of the whole machine (row 312)
@@ -234,7 +239,6 @@ def program(
         build.answer(["fallocate"], _UNSUPPORTED)
     if strict:
         build.answer(_SELDOM.split(), _REFUSE)
-    build.answer(_WATCHES.split(), _REFUSE)
     build.answer(_PRIORITIES.split(), _PRETEND)
     if pretend:
         build.answer(_METADATA.split(), _PRETEND)
@@ -360,6 +364,8 @@ class _Program:
                 kinds += [(_IF_EQUAL, kind, 0, len(one)), *one]
             of_family = [(_LOAD, _ARGUMENTS + 8, 0, 0), (_AND, _SOCKET_KIND, 0, 0), *kinds, (_RETURN, _REFUSE, 0, 0)]
             rule += [(_IF_EQUAL, family, 0, len(of_family)), *of_family]
+        # ZeroMQ (Jupyter) asks which interfaces there are, and ends unless the answer is one of a few errors.
+        rule += [(_IF_EQUAL, AF_NETLINK, 0, 1), (_RETURN, _UNSUPPORTED, 0, 0)]
         self._with_argument("socket", 0, [*rule, (_RETURN, _REFUSE, 0, 0)])
 
     def finish(self) -> bytes:

@@ -8,6 +8,7 @@ whether a path exists, its size and its owner (``stat``).
 from __future__ import annotations
 
 import functools
+import glob
 import os
 import stat
 import struct
@@ -47,6 +48,11 @@ _ETC = (
     "inputrc ld.so.cache ld.so.conf ld.so.conf.d ld.so.preload locale.alias locale.conf localtime lsb-release magic "
     "magic.mime mime.types nsswitch.conf os-release passwd pki/ca-trust pki/tls/certs pki/tls/cert.pem profile "
     "protocols resolv.conf services shells ssl/cert.pem ssl/certs ssl/openssl.cnf terminfo timezone"
+)
+# Without these the JVM, LibreOffice, ImageMagick, TeX and PHP do not start, or lack fonts, formats or modules.
+_PROGRAMS = (
+    "/etc/ImageMagick-* /etc/java-* /etc/libreoffice /etc/php/*/cli/conf.d /etc/php/*/mods-available /etc/texmf "
+    "/var/lib/texmf"
 )
 _PYTHON = ("bin", "lib", "lib64", "libexec", "include", "share", "ssl", "pyvenv.cfg")
 _DEVICES = {"null": True, "zero": True, "full": True, "random": False, "urandom": False}
@@ -104,6 +110,12 @@ def ruleset(
     return Ruleset(attributes, tuple(rules), LOG_SAME_EXEC_OFF if version >= ABI_LOG else 0)
 
 
+@functools.lru_cache(maxsize=1)
+def program_settings() -> tuple[str, ...]:
+    """Settings of the system's programs that a script may read at every level."""
+    return tuple(path for pattern in _PROGRAMS.split() for path in sorted(glob.glob(pattern)))  # noqa: PTH207
+
+
 def python_folders(prefixes: Iterable[str]) -> tuple[str, ...]:
     """What Python installations and virtual environments are made of; their folder as a whole may be a project's."""
     return tuple(f"{prefix.rstrip('/')}/{name}" for prefix in dict.fromkeys(prefixes) for name in _PYTHON)
@@ -124,7 +136,8 @@ def _readable(paths: Iterable[str], handled: int) -> list[Rule]:
 @functools.lru_cache(maxsize=4)
 def _system_rules(handled: int) -> tuple[Rule, ...]:
     prefixes = python_folders((sys.prefix, sys.base_prefix, sys.exec_prefix))
-    rules = _readable(dict.fromkeys((*_SYSTEM, *(f"/etc/{name}" for name in _ETC.split()), *prefixes)), handled)
+    etc = (*(f"/etc/{name}" for name in _ETC.split()), *program_settings())
+    rules = _readable(dict.fromkeys((*_SYSTEM, *etc, *prefixes)), handled)
     for name, writable in _DEVICES.items():
         access = READ_FILE | (WRITE_FILE | TRUNCATE if writable else 0)
         rules.append((f"/dev/{name}".encode(), access & handled))

@@ -171,7 +171,7 @@ class ConfinedRun(LocalRun):
     def _launch(self, command: list[str], environment: dict[str, str], cwd: bytes) -> Launch:
         policy, uid = self._policy, self._uid
         # It may hold what is the owner's, so it cannot be read; git gives up on a file that is there and cannot be.
-        environment = {"GIT_CONFIG_NOSYSTEM": "1"} | environment
+        environment = {"GIT_CONFIG_NOSYSTEM": "1"} | seccomp.WITHOUT_TIMERS | environment
         script = script_position(command, environment)
         rules = self._rules()
         open_network = policy.network.mode == "host"

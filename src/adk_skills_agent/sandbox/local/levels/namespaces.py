@@ -68,7 +68,7 @@ from adk_skills_agent.sandbox.process.command import (
     run_uid,
     spelling,
 )
-from adk_skills_agent.sandbox.process.seccomp import kernel_sentences
+from adk_skills_agent.sandbox.process.seccomp import WITHOUT_TIMERS, kernel_sentences
 from adk_skills_agent.sandbox.process.supervise import EndReport, drain, is_readable, reap_late, take_status
 from adk_skills_agent.sandbox.process.tree import RunMarks, alive_below, cpu_seconds, tcp_sockets
 from adk_skills_agent.sandbox.process.watchdog import HIDDEN_MEMORY, UNCHARGED_MEMORY, DiskLimit
@@ -172,7 +172,7 @@ class NamespacesRun(LocalRun):
 
     def _prepare_and_spawn(self) -> None:
         request, policy = self._request, self._policy
-        environment = build_environment(
+        environment = WITHOUT_TIMERS | build_environment(
             policy,
             request.env,
             home=str(HOME_DIR),

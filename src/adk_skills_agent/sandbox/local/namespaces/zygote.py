@@ -242,7 +242,7 @@ def _end(pid: int) -> None:
 
 def _first_program(uid: int | None, second: int) -> bytes:
     maker = own_id(uid)
-    moved = [(path, shown_at(path)) for path in python_folders_of(None) if shown_at(path) != path]
+    moved = _moved()
     path = ":".join(shown_at(folder) for folder in search_path(None).split(":"))  # a script may see it in /proc
     environment = {"PATH": path, "HOME": str(HOME_DIR), "TMPDIR": str(TMP_DIR), **BASE}
     return marshal.dumps(
@@ -290,7 +290,7 @@ class ZygoteLife:
     def can_make(self, spec: SandboxSpec) -> bool:
         """Whether a zygote could make such a sandbox."""
         usual = spec.flags == BARE_FLAGS or is_usual(spec.python, spec.flags)
-        return spec.maker == "auto" and spec.network != "host" and usual
+        return spec.maker == "auto" and spec.network != "host" and usual and _is_in_sight(spec)
 
     def succeeded(self) -> None:
         """A zygote has made one."""
@@ -372,9 +372,16 @@ def _inherited() -> tuple[int, ...]:
 
 
 def _interpreter_can_move() -> bool:
-    folders = python_folders_of(None)
-    moved = [path for path in folders if shown_at(path) != path]
-    return not moved or not any(path.startswith(f"{MOVED}/") for path in folders)
+    return not _moved() or not any(path.startswith(f"{MOVED}/") for path in python_folders_of(None))
+
+
+def _moved() -> list[tuple[str, str]]:
+    return [(path, shown_at(path)) for path in python_folders_of(None) if shown_at(path) != path]
+
+
+def _is_in_sight(spec: SandboxSpec) -> bool:
+    """Whether a zygote sees all that is to be shown: where it puts its own interpreter, it does not see the host's."""
+    return not any(source.startswith(f"{MOVED}/") for source, _ in spec.shown) or not _moved()
 
 
 def _tell(error: Exception) -> None:
