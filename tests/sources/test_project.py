@@ -357,6 +357,19 @@ def test_row_382_what_is_only_called_ds_store_counts(repository: Repository, run
     assert "pdf: added: .DS_Store/x.py\n" in run("verify").stdout
 
 
+def test_row_385_no_script_gets_a_file_that_no_lock_names(repository: Repository, run: Run, tmp_path: Path):
+    """Seen: a zip archive that began as such a file does was no difference, and `python3 .DS_Store` ran it."""
+    repository.write(
+        {"skills/pdf/scripts/look.py": "import os\nprint(sorted(os.listdir(os.path.dirname(__file__))))\n"}
+    )
+    run("add", repository.bare, "--skill", "pdf", "--yes")
+    (tmp_path / "project/.agents/skills/pdf/scripts/.DS_Store").write_bytes(b"\0\0\0\1Bud1\nprint('planted')\n")
+    assert run("verify").returncode == 0
+    done = run("run", "pdf", "scripts/look.py", "--trust-project")
+    assert "look.py" in done.stdout, done.stderr
+    assert ".DS_Store" not in done.stdout
+
+
 def test_an_update_leaves_a_link_a_link(repository: Repository, run: Run, tmp_path: Path):
     run("add", repository.bare, "--skill", "pdf", "--yes", "--link")
     repository.write({"skills/pdf/more.md": "More.\n"})

@@ -13,6 +13,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -20,6 +21,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -271,6 +273,64 @@ async def test_row_284_connections_that_say_nothing_do_not_keep_others_from_the_
             writer.close()
         running.should_exit = True
         await life
+
+
+async def test_row_384_requests_without_an_end_of_one_client_do_not_keep_others_from_the_server(served: Path):
+    """Seen: 1,024 requests of one client, without a body or with an answer it did not read, were all open files."""
+    greedy, other = "first-token-0123456789", "other-token-0123456789"
+    tokens = served.parent / "tokens"
+    tokens.write_text(f"{greedy}\n{other}\n")
+    tokens.chmod(0o600)
+    headers = {"Host": "x", "Content-Type": "application/json", "Connection": "close", **ACCEPTS}
+
+    async def asked(url: str, token: str, body: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        address = urlsplit(url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        told = "".join(
+            f"{name}: {value}\r\n" for name, value in (headers | {"Authorization": f"Bearer {token}"}).items()
+        )
+        writer.write(f"POST /mcp HTTP/1.1\r\n{told}Content-Length: {len(INITIALIZE)}\r\n\r\n".encode() + body)
+        return reader, writer
+
+    with serving("--dir", served, "--tokens", tokens) as url:
+        async with asyncio.timeout(60), contextlib.AsyncExitStack() as open_connections:
+            unfinished = []
+            for _ in range(server.MOST_ASKED + 8):
+                reader, writer = await asked(url, greedy, b"")
+                open_connections.callback(writer.close)
+                unfinished.append(asyncio.create_task(reader.readline()))
+            done, waiting = await asyncio.wait(unfinished, timeout=1)
+            assert {task.result() for task in done} == {b"HTTP/1.1 429 Too Many Requests\r\n"}
+            assert len(waiting) == server.MOST_ASKED
+            reader, writer = await asked(url, other, INITIALIZE)
+            open_connections.callback(writer.close)
+            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+            for task in waiting:
+                task.cancel()
+    # Those requests are still open; the server ends all the same (serving() waits 20 s for it).
+
+
+def test_row_386_who_has_no_token_gets_one_answer_and_no_second_request(served: Path):
+    """Seen: 3,000 requests in one go, whose answers nobody read, kept a connection for ever; 1,100 were all files."""
+    with serving("--dir", served, ADK_SKILLS_SERVE_TOKEN="first-token-0123456789") as url:
+        address = urlsplit(url)
+        with socket.create_connection((address.hostname, address.port), timeout=20) as made:
+            made.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+            told = b"".join(iter(lambda: made.recv(65536), b""))
+    assert told.count(b"HTTP/1.1 401") == 1
+    assert b"connection: close" in told.lower()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows counts no open files")
+def test_row_384_all_clients_together_have_fewer_requests_than_the_server_may_have_files(monkeypatch):
+    import resource
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    assert server._most_open(1) == (server.MOST_ASKED, server.MOST_LISTENING)
+    for clients in (10, 40, 300):
+        assert clients * sum(server._most_open(clients)) + server.MOST_WAITING < 1024
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    assert server._most_open(10_000) == (server.MOST_ASKED, server.MOST_LISTENING)
 
 
 def test_a_file_of_tokens_that_others_can_read_is_refused(served: Path, tmp_path: Path, run: Run):

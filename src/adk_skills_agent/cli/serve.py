@@ -140,11 +140,12 @@ def _clients(
 
 
 def _serve_http(place: str, clients: dict[str, CatalogReader], version: str) -> None:
-    from adk_skills_agent.sources.mcp.server import TokenGate, http_protocol
+    from adk_skills_agent.sources.mcp.server import TokenGate, allow_many_files, http_protocol
 
     host, _, port = place.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"--http {place!r} is no address. Write 127.0.0.1:8765.")
+    allow_many_files()
     gate = TokenGate(clients, version)
     import uvicorn
 

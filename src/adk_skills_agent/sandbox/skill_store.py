@@ -523,6 +523,10 @@ def digest_of(folder: str) -> str:
     return _Copy(folder, None, ours=True).run().digest
 
 
+# No lock names such a file of macOS, and an archive of Python may begin like one, so that no run gets it (row 385).
+_OF_FILE_MANAGER = ".DS_Store"
+
+
 class _Copy:
     def __init__(self, source: str, target: str | None, *, ours: bool, without: tuple[str, ...] = ()) -> None:
         self._source = source
@@ -571,7 +575,8 @@ class _Copy:
                 folders.append(on_disk(self._target, entry.path))
                 os.mkdir(folders[-1], 0o700)  # noqa: PTH102
         elif stat.S_ISREG(mode):
-            self._file(entry)
+            if entry.path.rpartition("/")[2] != _OF_FILE_MANAGER:
+                self._file(entry)
         elif stat.S_ISLNK(mode):
             self._link(entry)
         else:

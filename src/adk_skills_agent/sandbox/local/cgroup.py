@@ -79,6 +79,8 @@ class ControlGroup:
         self._names = _VERSIONS[hierarchy.version]
         self._memory_bytes: int | None = None
         self._cpu_before = 0.0
+        self._pids: int | None = None
+        self._refused_before = 0
         self._parents = hierarchy.folders
         self._folders = tuple(f"{parent}/{name}" for parent in self._parents)
         with contextlib.ExitStack() as undo:
@@ -182,6 +184,10 @@ class ControlGroup:
         except FileNotFoundError:
             return None
 
+    def _refused(self) -> int:
+        """How many new processes and threads the kernel refused, for there were as many as there may be."""
+        return value(f"{self.pids}/pids.events", "max")
+
     def ended(self) -> int:
         """How many processes the kernel ended for lack of memory."""
         return value(f"{self.memory}/{self._names.ended}", "oom_kill")
@@ -206,6 +212,7 @@ class ControlGroup:
         with contextlib.suppress(OSError):  # an agent without the right to
             put(f"/proc/{first}/oom_score_adj", _FIRST_TO_END)
         self._cpu_before = self.cpu_seconds() or 0.0
+        self._pids, self._refused_before = pids, self._refused()
 
     def beyond(self) -> tuple[Status, str] | None:
         """Whether memory ran out and the kernel ended one process: the run is to end as a whole."""
@@ -221,6 +228,9 @@ class ControlGroup:
             report.cpu_seconds = max(0.0, cpu - self._cpu_before)
         if peak is not None:
             report.max_rss = peak
+        if refused := self._refused() - self._refused_before:
+            what = "a new process or thread" if refused == 1 else f"{refused:,} new processes or threads"
+            report.notes.append(f"The kernel refused it {what}: pids is {self._pids}.")
         if self.ended():
             report.cause = Status.OUT_OF_MEMORY
             report.notes.append(self._out_of_memory(peak))

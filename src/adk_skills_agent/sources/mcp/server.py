@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import logging
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AsyncExitStack
@@ -36,13 +37,17 @@ MOST_REQUESTS = 16
 REQUEST_SECONDS, BODY_SECONDS, ANSWER_SECONDS = 10.0, 30.0, 300.0
 """Until a connection has sent the head of a request, then its body, and until one that was posted is answered (row
 284)."""
+LAST_SECONDS = 5.0
+"""Until a connection has its answer when the server is to end; streams that listen have none."""
 MOST_BODY = 64 << 10
 """Bytes of a request, which names a skill or a page of a list: while one is parsed, nobody else is answered (row 381).
 """
 MOST_WAITING = 128
 """Connections without a request; who comes with one more ends the oldest."""
-MOST_LISTENING = 16
-"""Streams of one client that listen."""
+MOST_ASKED, MOST_LISTENING = 64, 16
+"""Requests of one client that are not answered yet, from their head on, and its streams that listen: each has an open
+file, of which the server has a number for all clients (row 384)."""
+_MOST_FILES, _FILES_BESIDES = 1 << 16, 256
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -238,7 +243,8 @@ class TokenGate:
             )
             for token, catalog in catalogs.items()
         ]
-        self._listening: Counter[int] = Counter()
+        self._open: Counter[tuple[int, bool]] = Counter()
+        self._most_asked, self._most_listening = _most_open(len(catalogs))
         self._places = Semaphore(MOST_REQUESTS, fair=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -250,16 +256,19 @@ class TokenGate:
         if scope["type"] != "http" or app is None:
             await _refuse(send)
             return
-        if scope["method"] != "POST":  # a client that listens, and is told nothing
-            if self._listening[id(app)] >= MOST_LISTENING:
-                await _refuse(send, 429, b'{"error": "Too many streams of this client."}')
-                return
-            self._listening[id(app)] += 1
-            try:
-                await app(scope, receive, send)
-            finally:
-                self._listening[id(app)] -= 1
+        is_asking = scope["method"] == "POST"  # else it listens, and is told nothing
+        kind = (id(app), is_asking)
+        if self._open[kind] >= (self._most_asked if is_asking else self._most_listening):
+            what = b"requests" if is_asking else b"streams"
+            await _refuse(send, 429, b'{"error": "Too many %s of this client at a time. Wait for some to end."}' % what)
             return
+        self._open[kind] += 1
+        try:
+            await (self._answer(app, scope, receive, send) if is_asking else app(scope, receive, send))
+        finally:
+            self._open[kind] -= 1
+
+    async def _answer(self, app: Any, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
         if body is None:
             await _refuse(
@@ -289,14 +298,14 @@ class TokenGate:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """What a client posts; None when it is too much."""
+    """What a client posts; None when it is too much, or the client has gone."""
     body = bytearray()
     while True:
         message = await receive()
         body += message.get("body", b"")
-        if len(body) > MOST_BODY:
+        if len(body) > MOST_BODY or message["type"] != "http.request":
             return None
-        if not message.get("more_body"):  # the last one, or the client has gone
+        if not message.get("more_body"):
             return bytes(body)
 
 
@@ -311,11 +320,42 @@ def _once_more(body: bytes, receive: Receive) -> Receive:
     return received
 
 
+def allow_many_files() -> None:
+    """Have as many files open as this process may, up to 65,536: most systems begin with 1,024, for old programs."""
+    if sys.platform != "win32":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _most_open(clients: int) -> tuple[int, int]:
+    """Requests and streams that one of so many clients may have, so that all together stay below what this process may
+    have open.
+    """
+    if sys.platform == "win32":
+        return MOST_ASKED, MOST_LISTENING
+    import resource
+
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return MOST_ASKED, MOST_LISTENING
+    share = (files - _FILES_BESIDES) // clients
+    listening = max(1, min(MOST_LISTENING, share // 4))
+    return max(1, min(MOST_ASKED, share - listening)), listening
+
+
 _NO_TOKEN = b'{"error": "A bearer token is needed. Ask the operator of this server."}'
 
 
 async def _refuse(send: Send, status: int = 401, body: bytes = _NO_TOKEN) -> None:
-    headers = [(b"content-type", b"application/json"), (b"www-authenticate", b'Bearer realm="skills"')]
+    headers = [(b"content-type", b"application/json")]
+    if status == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="skills"'))
+    if status != 413:  # a close before all of a long body has come lets its sender see no answer
+        headers.append((b"connection", b"close"))  # else the next request is begun, with no end (row 386)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -359,12 +399,20 @@ def http_protocol() -> type[Any]:
             super().on_response_complete()
             self.wait()
 
+        def shutdown(self) -> None:
+            super().shutdown()
+            if self.is_asked:  # a client that does not send or read, or that listens, would keep the server for ever
+                self.end_after(LAST_SECONDS)
+
         @property
         def is_asked(self) -> bool:
             return self.cycle is not None and not self.cycle.response_complete
 
         def wait(self) -> None:
-            if self.is_asked or self.transport.is_closing():  # the next request was there already
+            if self.transport.is_closing():  # what it has not read keeps it open
+                self.end_after(LAST_SECONDS)
+                return
+            if self.is_asked:  # the next request was there already
                 return
             waiting[self] = None
             self.end_after(REQUEST_SECONDS)
