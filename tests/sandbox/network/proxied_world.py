@@ -162,6 +162,7 @@ async def worlds() -> AsyncIterator[Make]:
         ports: Sequence[int] | None = None,
         allow: Sequence[str] = ("127.0.0.1/32",),
         redact: Callable[[str], str] | None = None,
+        user: str = "",
         **limits: float,
     ) -> World:
         names = Names({host.replace("*.", "a.b."): ("127.0.0.1",) for host in HOSTS})
@@ -172,6 +173,7 @@ async def worlds() -> AsyncIterator[Make]:
             allow_addresses=parse_networks(allow),
             limits=ProxyLimits(**limits),  # type: ignore[arg-type]
             label="skill/run.py",
+            user=user,
             redact=redact,
         )
         listener = socket.create_server(("127.0.0.1", 0))

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from proxied_world import Make, World, worlds
 
-from adk_skills_agent.sandbox.network import resolver
+from adk_skills_agent.sandbox.network import proxy, resolver
 from adk_skills_agent.sandbox.process import supervise
 from adk_skills_agent.sandbox.secrets import Secret, SecretForms
 
@@ -216,6 +216,37 @@ async def test_row_220_what_a_host_sends_and_nobody_reads_holds_little_memory(ma
             await world.proxy.stop()
 
 
+async def test_row_388_only_some_connections_may_receive_much_at_a_time(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: 18 runs that read nothing, with 32 connections each, would be all memory that the machine has for TCP."""
+    few = proxy.Places(2)
+    monkeypatch.setattr(proxy, "large", lambda: few)
+    monkeypatch.setattr(proxy, "_may_receive", lambda: 64 << 20)
+    world = make(user="a")
+    target = f"CONNECT allowed.example:{world.server.port} HTTP/1.1\r\n\r\n".encode()
+    opened = []
+    for _ in range(4):
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        opened.append(writer)
+        writer.write(target)
+        await reader.readuntil(b"\r\n\r\n")
+    kept = [sockets[1].getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) for sockets in world.proxy._clients.values()]
+    assert sum(size <= 256 << 10 for size in kept) == 2, kept
+    for writer in opened:
+        writer.close()
+    async with asyncio.timeout(20):
+        while world.proxy._clients:
+            await asyncio.sleep(0.01)
+    assert [few.take("b"), few.take("b"), few.take("b")] == [True, True, False]
+
+
+def test_row_388_those_take_an_eighth_of_the_memory_for_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "kernel_setting", lambda *_: (1 << 30) // proxy.PAGE_BYTES)
+    places = proxy._large()
+    assert sum(places.take(f"user {n}") for n in range(100)) == (1 << 30) // 8 // (4 << 20)
+
+
 async def test_row_294_a_client_that_watches_its_connections_does_not_keep_the_agent(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -283,6 +314,36 @@ async def test_only_so_many_connections_are_served_at_once_and_the_others_wait(m
         writer.close()
     assert b"hello" in await asking
     assert world.proxy.connections == 9
+
+
+async def test_row_387_all_proxies_together_have_a_share_of_the_agents_files_and_each_user_a_share_of_that(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: 31 runs of one user with 32 connections each were all files of the agent; no other run could be set up."""
+    together = proxy.Places(4)
+    monkeypatch.setattr(proxy, "places", lambda: together)
+    greedy, other = make(user="a"), make(user="b")
+    held = [await asyncio.open_connection("127.0.0.1", greedy.port) for _ in range(8)]
+    async with asyncio.timeout(20):
+        while greedy.proxy.connections < 3:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)  # time for one too many
+        assert greedy.proxy.connections == 3
+        assert b"hello" in await other.get("allowed.example")
+        for _, writer in held:
+            writer.close()
+        while greedy.proxy.connections < 8:
+            await asyncio.sleep(0.01)
+        assert b"hello" in await greedy.get("allowed.example")
+
+
+def test_row_387_the_share_is_a_quarter_of_what_may_be_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (40, 40))
+    places = proxy._places()
+    assert [places.take("a") for _ in range(9)] == [True] * 8 + [False]
+    assert [places.take("b") for _ in range(3)] == [True, True, False]
+    places.give_back("a")
+    assert places.take("c")
 
 
 async def test_a_script_that_connects_without_end_is_slowed_down(make: Make) -> None:

@@ -14,30 +14,38 @@ import logging
 import socket
 import struct
 import sys
+import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import TypeVar
 
+from adk_skills_agent.platforms import PAGE_BYTES
 from adk_skills_agent.sandbox.contract import NetworkDecision
 from adk_skills_agent.sandbox.network.hosts import MAX_NAME, AddressNetwork, AllowedHosts, address_refusal
 from adk_skills_agent.sandbox.network.proxy_request import ProxyRequest, Refused, parse_request
 from adk_skills_agent.sandbox.network.resolver import Resolver
 from adk_skills_agent.sandbox.process.supervise import Patience
+from adk_skills_agent.sandbox.process.tree import kernel_setting
+from adk_skills_agent.sandbox.threads import OnePerProcess
 
 logger = logging.getLogger(__name__)
 
 _END_OF_HEAD = b"\r\n\r\n"
 _MAX_ADDRESSES = 4  # tried in turn when the first does not answer
 _LOOKUPS = 2  # at a time, those included that nobody waits for any more: they hold threads of the agent (row 150)
-_NO_DESCRIPTOR_SECONDS = 0.1
+_NO_DESCRIPTOR_SECONDS, _NO_PLACE_SECONDS = 0.1, 0.1
+_SHARE_OF_FILES = 4  # of what the agent may have open; a connection has two
 _LOOK_SECONDS = 0.05
 # What a host sends and nobody reads is memory of the agent: 33 MiB for a connection, if the kernel is left to choose.
 # This is its half, and enough for 20 MB/s at 100 ms. Where it may not be so large, the kernel's own choice is small.
-_RECEIVE_BYTES = 2 << 20
+# So many have all proxies together that this is an eighth of the memory the machine has for TCP; others have little.
+_RECEIVE_BYTES, _LITTLE_BYTES = 2 << 20, 128 << 10
+_SHARE_OF_TCP = 8
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what was not sent is thrown away at once
 
 
@@ -68,10 +76,57 @@ class ProxyLimits:
     decisions: int = 1000
 
 
+class Places:
+    """How many connections of something all proxies of this process may have at a time.
+
+    Who has some gets another one only while fewer than three times what is then left are its own, as with the turns of
+    runs: whoever has none finds a place.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._taken: Counter[str] = Counter()
+
+    def take(self, who: str) -> bool:
+        """Have a place, until :meth:`give_back`; False when there is none for this user now."""
+        with self._lock:
+            left = self._most - self._taken.total()
+            if left <= 0 or self._taken[who] >= 3 * left:
+                return False
+            self._taken[who] += 1
+            return True
+
+    def give_back(self, who: str) -> None:
+        """Let it go."""
+        with self._lock:
+            self._taken[who] -= 1
+            if not self._taken[who]:
+                del self._taken[who]
+
+
+def _places() -> Places:
+    """For connections at all: each is open files of the agent (row 387)."""
+    import resource
+
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Places((1 << 20 if files == resource.RLIM_INFINITY else files) // _SHARE_OF_FILES)
+
+
+def _large() -> Places:
+    """For those that receive much at a time, which is memory of the machine and of no run (row 388)."""
+    memory = kernel_setting("net/ipv4/tcp_mem", 1 << 16) * PAGE_BYTES
+    return Places(memory // _SHARE_OF_TCP // (2 * _RECEIVE_BYTES))
+
+
+places, large = OnePerProcess(_places), OnePerProcess(_large)
+
+
 class Proxy:
     """One run's proxy; it belongs to one event loop, and every method but the constructor is called there.
 
-    ``label`` says in the log whose proxy it is; ``redact`` takes secrets out of a name before it is logged or kept.
+    ``label`` says in the log whose proxy it is, ``user`` for whom it is; ``redact`` takes secrets out of a name before
+    it is logged or kept.
     ``allow_addresses``, networks allowed although they are private, are for tests.
     """
 
@@ -84,6 +139,7 @@ class Proxy:
         allow_addresses: Sequence[AddressNetwork] = (),
         limits: ProxyLimits | None = None,
         label: str = "",
+        user: str = "",
         redact: Callable[[str], str] | None = None,
     ) -> None:
         self.decisions: list[NetworkDecision] = []
@@ -96,6 +152,7 @@ class Proxy:
         self._allow_addresses = tuple(allow_addresses)
         self._limits = limits or ProxyLimits()
         self._who = f"{label}: " if label else ""
+        self._user, self._places, self._large = user, places(), large()
         self._redact = redact
         self._lookups = asyncio.Semaphore(_LOOKUPS)
         self._looking_up: set[asyncio.Future[Sequence[str]]] = set()
@@ -123,6 +180,7 @@ class Proxy:
             for client, *upstream in self._clients.values():
                 _give_up(upstream)
                 client.close()
+                self._places.give_back(self._user)
         else:
             self._loop.remove_reader(listener.fileno())
             for task in self._clients:
@@ -156,11 +214,16 @@ class Proxy:
     def _accept(self) -> None:
         assert self._loop is not None  # noqa: S101  # only called while serving
         assert self._listener is not None  # noqa: S101
+        if not self._places.take(self._user):  # it stays in the queue
+            self._rest(_NO_PLACE_SECONDS)
+            return
         try:
             client, _ = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            self._places.give_back(self._user)
             return
         except OSError as error:  # the agent has no descriptor left; the connection stays in the queue
+            self._places.give_back(self._user)
             logger.warning("%sproxy: a connection has to wait: %s", self._who, error.strerror)
             self._rest(_NO_DESCRIPTOR_SECONDS)
             return
@@ -178,6 +241,7 @@ class Proxy:
         client, *upstream = self._clients.pop(task)
         _give_up(upstream)
         client.close()
+        self._places.give_back(self._user)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failures += 1
             logger.error("%sproxy: a connection was dropped by an error of the proxy", self._who, exc_info=error)
@@ -212,18 +276,30 @@ class Proxy:
         if port not in ports:
             reason = f"the port is not in the allow-list ({', '.join(map(str, sorted(ports))) or 'none'})"
             raise Refused(reason, status=403, host=host, port=port, listed=False)
-        upstream = await self._connect(request, await self._addresses(host, port), sockets)
-        if isinstance(upstream, int):
-            await self._answer(client, upstream, f"{host}:{port} did not accept a connection")
-            return
-        tunnel = Tunnel(client, upstream, self._limits.idle_seconds)
-        if request.head is None:
-            async with asyncio.timeout(self._limits.idle_seconds):
-                await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            await tunnel.carry(early)
-        else:
-            await tunnel.exchange(request.head, early, request.body_bytes)
-        await self._taken(upstream)
+        addresses = await self._addresses(host, port)
+        with self._buffer() as received:
+            upstream = await self._connect(request, addresses, sockets, received)
+            if isinstance(upstream, int):
+                await self._answer(client, upstream, f"{host}:{port} did not accept a connection")
+                return
+            tunnel = Tunnel(client, upstream, self._limits.idle_seconds)
+            if request.head is None:
+                async with asyncio.timeout(self._limits.idle_seconds):
+                    await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await tunnel.carry(early)
+            else:
+                await tunnel.exchange(request.head, early, request.body_bytes)
+            await self._taken(upstream)
+
+    @contextmanager
+    def _buffer(self) -> Iterator[int]:
+        """Bytes that the kernel may keep of what a host sends, for one connection."""
+        is_large = _may_receive() >= _RECEIVE_BYTES and self._large.take(self._user)
+        try:
+            yield _RECEIVE_BYTES if is_large else _LITTLE_BYTES
+        finally:
+            if is_large:
+                self._large.give_back(self._user)
 
     async def _head(self, client: Client) -> tuple[bytes, bytes]:
         """The head of the request, and what came after it."""
@@ -288,7 +364,7 @@ class Proxy:
             lookup.exception()  # nobody may have waited for it
 
     async def _connect(
-        self, request: ProxyRequest, addresses: list[str], sockets: list[socket.socket]
+        self, request: ProxyRequest, addresses: list[str], sockets: list[socket.socket], received: int
     ) -> socket.socket | int:
         """Connect to one of the checked addresses, without a second lookup; an HTTP status when none answers."""
         loop = asyncio.get_running_loop()
@@ -302,8 +378,7 @@ class Proxy:
                 upstream.setblocking(False)
                 # What the kernel holds for a host that reads nothing is the agent's memory, and no run's (row 210).
                 upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, BUFFER_BYTES)
-                if _may_receive() >= _RECEIVE_BYTES:
-                    upstream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)  # row 220
+                upstream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received)  # row 220
                 async with asyncio.timeout(self._limits.connect_seconds):
                     await loop.sock_connect(upstream, (address, request.port))
             except OSError as error:

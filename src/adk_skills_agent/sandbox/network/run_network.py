@@ -102,6 +102,7 @@ def network_of_run(request: ExecutionRequest, policy: SandboxPolicy) -> RunNetwo
         served_loop(),
         resolve=functools.partial(system_resolve, share=request.share),
         label=request.label,
+        user=request.share[0] if request.share else "",
         redact=None if secrets is None else secrets.host_name,
     )
 
@@ -122,6 +123,7 @@ class RunNetwork:
         resolve: Resolver = system_resolve,
         allow_addresses: Sequence[str] = (),
         label: str = "",
+        user: str = "",
         redact: Callable[[str], str] | None = None,
     ) -> None:
         self._loop = loop
@@ -133,6 +135,7 @@ class RunNetwork:
             resolve=resolve,
             allow_addresses=parse_networks(allow_addresses),
             label=label,
+            user=user,
             redact=redact,
         )
 
