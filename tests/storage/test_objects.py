@@ -112,9 +112,10 @@ def test_credentials_of_a_url_are_in_no_sentence_about_what_went_wrong() -> None
     assert _why(ValueError('Invalid bucket name "bob:hunter2@b"'), "s3://bob:hunter2@b") == 'Invalid bucket name "b"'
 
 
-def test_a_folder_of_too_many_objects_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["folder", "fsspec"])
+def test_a_folder_of_too_many_objects_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr("adk_skills_agent.storage.objects.MOST_NAMES", 3)
-    store = open_objects(tmp_path)
+    store = open_objects(tmp_path if kind == "folder" else f"memory://{tmp_path.name}")
     for number in range(3):
         store.write(f"s/log/{number}", b"")
     assert len(store.names("s/log")) == 3

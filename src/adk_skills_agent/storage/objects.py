@@ -385,6 +385,8 @@ class FsspecObjects(ObjectStore):
     def names(self, folder: str) -> Mapping[str, int]:
         """See :meth:`ObjectStore.names`."""
         found = self._tried("read", lambda: self._listed(self._path(folder)))
+        if len(found) > MOST_NAMES:  # fsspec has no way to ask for fewer
+            raise StorageDamaged(f"{self.shown}: {folder} has more objects than are ever written.")
         return {
             info["name"].rstrip("/").rpartition("/")[2]: int(info.get("size") or 0)
             for info in found

@@ -12,6 +12,7 @@ import pytest
 
 from adk_skills_agent import Secret
 from adk_skills_agent.sandbox.contract import IsolationLevel, ReadOnlyMount, Status
+from adk_skills_agent.sandbox.local.namespaces.sandbox import _system
 
 REFUSED = {errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOENT, errno.EXDEV}
 
@@ -375,3 +376,19 @@ async def test_row_74_a_run_with_a_secret_has_temporary_files_of_its_own(box, sh
     code += 'python3 -c "import tempfile; print(tempfile.gettempdir())"'
     result = await box.bash(f"{code} | grep -c home", env={"TOKEN": Secret(STOLEN)})
     assert result.stdout == b"0\n1\n", (result.stdout, result.stderr)
+
+
+@pytest.mark.local("an image's files are its own")
+@pytest.mark.level("namespaces")
+async def test_row_389_nothing_is_shown_that_the_machine_locks(box, monkeypatch) -> None:
+    """Seen: a sleeping script's lock of rpm's database would keep every package manager waiting."""
+    place = "/usr/share/man" if os.path.isdir("/usr/share/man") else "/usr/share/doc"
+    monkeypatch.setattr("adk_skills_agent.sandbox.local.namespaces.sandbox._LOCKED", (place, "/usr/lib/nothing"))
+    _system.cache_clear()
+    try:
+        # Another policy than any run has had, so that no sandbox waits for it.
+        result = await box.bash(f"ls -A {place}; touch {place}/x", memory_bytes=333 << 20)
+    finally:
+        _system.cache_clear()
+    assert result.stdout == b""
+    assert b"Read-only file system" in result.stderr

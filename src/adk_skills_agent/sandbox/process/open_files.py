@@ -39,7 +39,8 @@ _LOCK_BYTES = 256  # also of a file that an epoll instance watches
 _CHANGE_BYTES = 320  # one that an inotify instance was told of
 _ENTRY_BYTES = 4 << 20  # what an open file of /proc keeps of its largest entry, which for an inotify instance is all
 _MOST_OF_A_BYTE = 85  # seventeen pages for what is counted as 800 bytes
-_WATCHES_UNSEEN = 2048  # that count for a process which does not show its open files
+WATCHES_UNSEEN = 2048
+"""That count for a process which does not show its open files."""
 _LINE_CHARS, _MOST_TOLD = 100, 1 << 22  # characters of one watch or lock, and of all of one file
 _EPOLL = "anon_inode:[eventpoll]"
 _HIDDEN = "hidden"
@@ -112,7 +113,7 @@ def held(pids: Iterable[int], most_watches: int, most_locks: int, guarded: Colle
             if where == _HIDDEN:
                 if pid not in guarded:
                     found.hides = True
-                    found.watches += _WATCHES_UNSEEN
+                    found.watches += WATCHES_UNSEEN
             elif where.startswith(("/", _EPOLL)) and not path.endswith("/exe"):
                 lines = most_watches if where == _EPOLL else most_locks
                 told = text_of(path.replace("/fd/", "/fdinfo/"), min(lines * _LINE_CHARS, _MOST_TOLD))

@@ -24,6 +24,7 @@ from adk_skills_agent.sandbox.files.collect import disk_usage
 from adk_skills_agent.sandbox.process.command import RUN_ID_VARIABLE
 from adk_skills_agent.sandbox.process.open_files import (
     SURE_PLACE,
+    WATCHES_UNSEEN,
     Held,
     deleted_files,
     held,
@@ -719,7 +720,8 @@ def _held_problem(run: Limits, members: list[ProcessInfo], now: MachineMemory) -
         if is_due:
             found = held((info.shown for info in members), most, _MOST_LOCKS, run.guarded())
     if found.watches > most:
-        return Status.ERROR, f"Stopped: it watched more than {most:,} files (epoll)."
+        hidden = f"; each process that hides what it has open counts as {WATCHES_UNSEEN:,}" if found.hides else ""
+        return Status.ERROR, f"Stopped: it watched more than {most:,} files (epoll){hidden}."
     if found.locks > _MOST_LOCKS:
         return Status.ERROR, f"Stopped: it held more than {_MOST_LOCKS:,} locks of files."
     grown = now.kernel - (run._before or now).kernel

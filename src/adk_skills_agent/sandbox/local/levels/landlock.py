@@ -419,9 +419,9 @@ def _degraded(policy: SandboxPolicy) -> list[str]:
     if policy.workspace_bytes is not None or policy.workspace_inodes is not None or policy.tmp_bytes is not None:
         sentences.append(
             "disk: file_bytes holds at once for each file; workspace and TMPDIR are checked several times a second and "
-            "at the end, and a script wrote 4 times the limit before it was ended. Deleted files count while a "
-            "process of the run has them open, but not where only a mapping, a socket or a process that hides from the "
-            "agent holds them."
+            "at the end, and scripts wrote up to 1.1 GB before they were ended, whatever the limit: 4 times the "
+            "default of workspace_bytes, 18 times that of tmp_bytes. Deleted files count while a process of the run "
+            "has them open, but not where only a mapping, a socket or a process that hides from the agent holds them."
         )
     return [*sentences, *cpu_sentences(policy), *kernel_sentences()]
 

@@ -54,6 +54,8 @@ _CERTIFICATES = ("ssl/certs", "pki/tls/certs")
 _LIBRARIES = "cuda"  # /usr/local/cuda-13.0: no application's
 BARE_FLAGS = ("-I", "-S", "-B")
 """The switches of an init program that never runs a script itself."""
+# Who may read a file may lock it: the database of rpm, whose lock every package manager waits for (row 389).
+_LOCKED = ("/usr/lib/sysimage",)
 _PAGE = 4096
 _FOLDER_MODE, _OPEN_TO_ALL = 0o755, 0o1777
 
@@ -225,7 +227,7 @@ def _bound(pairs: Iterable[tuple[str, str]]) -> list[Step]:
 @functools.lru_cache(maxsize=8)
 def _system(network: str) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """What shows the system, looked at once per process, and the folders to be made read-only at the end."""
-    sealed = (*_others("/usr", SYSTEM_FOLDERS), *_others("/usr/local", SYSTEM_FOLDERS))
+    sealed = (*_others("/usr", SYSTEM_FOLDERS), *_others("/usr/local", SYSTEM_FOLDERS), *filter(os.path.isdir, _LOCKED))
     steps: list[Step] = [("bind", "/usr", "/usr"), *(("tmpfs", _PAGE, _FOLDER_MODE, path) for path in sealed)]
     for name in SYSTEM_LINKS:
         path = f"/{name}"
