@@ -210,6 +210,22 @@ os._exit(0)
 
 
 @needs_root
+async def test_processes_that_were_refused_are_told():
+    """Seen: Chromium needs more than 64 threads, ends, and says nothing that names the limit."""
+    code = """
+import os, signal
+for _ in range(9):
+    try:
+        os.fork() or signal.pause()
+    except BlockingIOError:
+        print("x")
+"""
+    result = await python(code, pids=8)
+    assert result.notes == ("The kernel refused it 2 new processes or threads: pids is 8.",), result
+    assert result.stdout.split() == [b"x"] * 2
+    assert (await python("print(1)", pids=8)).notes == ()
+
+
 async def test_row_4_processes_of_others_with_the_same_user_id_do_not_count():
     with subprocess.Popen(["sleep", "60"], user=54_321, group=54_321, extra_groups=[]) as other:
         others = [subprocess.Popen(["sleep", "60"], user=54_321, group=54_321, extra_groups=[]) for _ in range(40)]
