@@ -131,7 +131,7 @@ class SandboxPolicy:
         cpu_seconds: CPU seconds per process; None means the deadline, rounded up. In a session also of all that an
             execution leaves running, until the next one.
         memory_bytes: Memory of the run, in bytes.
-        pids: Processes and threads of the run.
+        pids: Processes and threads of the run. Chromium (Playwright, Puppeteer) needs 192, and ``--no-sandbox``.
         open_files: File descriptors per process.
         file_bytes: Largest single file the run may write.
         workspace_bytes: Everything in the workspace together.
