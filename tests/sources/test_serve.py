@@ -233,6 +233,15 @@ def test_the_server_bounds_the_headers_of_a_request_whatever_is_installed(
     assert config.ws == "none"
 
 
+def is_open(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
 async def test_row_284_connections_that_say_nothing_do_not_keep_others_from_the_server(
     served: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -262,6 +271,14 @@ async def test_row_284_connections_that_say_nothing_do_not_keep_others_from_the_
         silent = [await asked(b"GET / HTTP/1.1\r\nHost: x\r\nX: ") for _ in range(9)]
         with contextlib.suppress(ConnectionError):
             assert not await silent[0].read()  # the oldest ended for the last
+        address = listening.getsockname()[:2]
+        with contextlib.ExitStack() as opened:  # while the server has no turn, so that it finds all of them at once
+            at_once = [opened.enter_context(socket.create_connection(address)) for _ in range(40)]
+            for one in at_once:
+                one.setblocking(False)
+            async with asyncio.timeout(server.REQUEST_SECONDS / 2):  # after which they end in any case
+                while sum(is_open(one) for one in at_once) > server.MOST_WAITING:
+                    await asyncio.sleep(0.01)
         answered = await asked(posts + INITIALIZE)
         told = await answered.readuntil(b"\r\n\r\n")
         assert told.startswith(b"HTTP/1.1 200")

@@ -417,7 +417,9 @@ def http_protocol() -> type[Any]:
             waiting[self] = None
             self.end_after(REQUEST_SECONDS)
             if len(waiting) > MOST_WAITING:
-                next(iter(waiting)).transport.abort()
+                oldest = next(iter(waiting))
+                del waiting[oldest]  # at once: it is lost in the loop's next turn, and many may come in this one
+                oldest.transport.abort()
 
         def end_after(self, seconds: float | None) -> None:
             if self.ends is not None:
