@@ -330,6 +330,7 @@ _KIBI = 1024
 # deadline of a single-threaded one, so "the deadline, rounded up" is the next whole second after it.
 _CPU_SPARE_SECONDS = 1
 _COUNT_SECONDS = 2.0
+_BESIDES_IN_GROUP = 8
 _LOCKED_BYTES = 64 << 10
 STACK_BYTES = 8 << 20
 """What a process may have as a stack until it asks for more; the kernel's own choice."""
@@ -439,8 +440,16 @@ def limit_of_cores() -> tuple[int, int, int]:
     return (resource.RLIMIT_CORE, most, most)
 
 
+def most_of_user(pids: int | None, *, grouped: bool) -> int | None:
+    """Processes and threads that the user of a sandbox with process 1 may have, for the kernel to refuse more.
+
+    A control group, which is to refuse first, tells how often it did.
+    """
+    return None if pids is None else pids + (_BESIDES_IN_GROUP if grouped else 1)
+
+
 def import_limits(
-    memory_bytes: int | None, pids: int | None, open_files: int | None
+    memory_bytes: int | None, pids: int | None, open_files: int | None, *, grouped: bool
 ) -> tuple[tuple[int, int, int], ...]:
     """The limits of a sandbox that imports modules before it has a run: those that all its runs have alike."""
     import resource
@@ -448,7 +457,7 @@ def import_limits(
     wanted = {
         resource.RLIMIT_DATA: memory_bytes,
         resource.RLIMIT_NOFILE: open_files,
-        resource.RLIMIT_NPROC: None if pids is None else pids + 1,
+        resource.RLIMIT_NPROC: most_of_user(pids, grouped=grouped),
         resource.RLIMIT_MEMLOCK: _LOCKED_BYTES,
         resource.RLIMIT_SIGPENDING: PENDING_SIGNALS,
     }

@@ -63,6 +63,7 @@ from adk_skills_agent.sandbox.process.command import (
     check_argv,
     encode,
     find_command,
+    most_of_user,
     own_id,
     process_limits,
     run_uid,
@@ -82,7 +83,6 @@ _LEAVING_SECONDS = 1.0
 _DYING_SECONDS = 0.5  # a killed process is not dead at once
 _MOST_TERMINALS = 8  # as the zygote's mount has it
 _MOST_CONNECTIONS = 4096  # ends of connections
-_BESIDES_IN_GROUP = 8  # processes above pids that the limit of the user leaves to the control group to refuse
 
 
 class NamespacesRun(LocalRun):
@@ -198,9 +198,7 @@ class NamespacesRun(LocalRun):
         interpreter = () if script is None else command.argv[:script]
         spec = sandbox_spec(request, policy, interpreter, uid=self._uid, grouped=self._grouped)
         self._on_the_way = folders_on_the_way(spec.shown)
-        # Process 1 counts, too. A control group, which is to refuse first, tells how often it did.
-        besides = _BESIDES_IN_GROUP if self._grouped else 1
-        limits = process_limits(policy, None if policy.pids is None else policy.pids + besides)
+        limits = process_limits(policy, most_of_user(policy.pids, grouped=self._grouped))
         # As a shell would set it.
         variables = {**environment, "PWD": str(request.cwd)}
         self._job = Job(command.argv, variables, str(request.cwd), script, limits)

@@ -160,7 +160,7 @@ def start_with_bubblewrap(spec: SandboxSpec, membership: Membership) -> StartedS
         # Nothing in the folder of another interpreter decides how process 1 begins: an environment is strangers' code.
         base = shown_at(os.path.realpath(sys.executable))
         deferred = spec.python not in {shown_at(sys.executable), base}
-        limits = import_limits(spec.memory_bytes, spec.pids, spec.open_files)
+        limits = import_limits(spec.memory_bytes, spec.pids, spec.open_files, grouped=spec.grouped)
         site = spec.python if deferred and "-S" not in spec.flags else ""
         python = base if deferred else spec.python
         program = passed.memory(init_program(spec.uid, spec.preload, limits, site=site))

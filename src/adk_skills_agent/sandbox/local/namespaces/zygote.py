@@ -213,7 +213,7 @@ def _told(spec: SandboxSpec, outside: int | None) -> bytes:
             "python": spec.python,
             "utf8": "utf8" in spec.flags,
             "preload": list(spec.preload),
-            "limits": import_limits(spec.memory_bytes, spec.pids, spec.open_files),
+            "limits": import_limits(spec.memory_bytes, spec.pids, spec.open_files, grouped=spec.grouped),
         }
     )
 
