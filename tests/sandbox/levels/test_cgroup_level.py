@@ -209,7 +209,6 @@ os._exit(0)
     assert (await python(code, pids=20)).stdout == b"19\n"
 
 
-@needs_root
 async def test_processes_that_were_refused_are_told():
     """Seen: Chromium needs more than 64 threads, ends, and says nothing that names the limit."""
     code = """
@@ -226,6 +225,7 @@ for _ in range(9):
     assert (await python("print(1)", pids=8)).notes == ()
 
 
+@needs_root
 async def test_row_4_processes_of_others_with_the_same_user_id_do_not_count():
     with subprocess.Popen(["sleep", "60"], user=54_321, group=54_321, extra_groups=[]) as other:
         others = [subprocess.Popen(["sleep", "60"], user=54_321, group=54_321, extra_groups=[]) for _ in range(40)]

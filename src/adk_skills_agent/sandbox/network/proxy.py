@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 import time
-from collections import Counter
+import weakref
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -76,50 +76,53 @@ class ProxyLimits:
     decisions: int = 1000
 
 
-class Places:
-    """How many connections of something all proxies of this process may have at a time.
+class Shares:
+    """What all proxies of this process have together, which is the agent's and the machine's, and counts for no run.
 
-    Who has some gets another one only while fewer than three times what is then left are its own, as with the turns of
-    runs: whoever has none finds a place.
+    Who has some gets another one only while more than that are left: whoever comes later finds half of what the one
+    before left. What counts is what is there: nothing has to be given back.
+
+    Attributes:
+        connections: At a time, at most: each is two open files of the agent (row 387).
+        large: Of these, how many may receive much ahead, which is memory of the machine (row 388).
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self) -> None:
+        import resource
+
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.connections = (1 << 20 if files == resource.RLIM_INFINITY else files) // _SHARE_OF_FILES
+        memory = kernel_setting("net/ipv4/tcp_mem", 1 << 16) * PAGE_BYTES
+        self.large = memory // _SHARE_OF_TCP // _most_received()
         self._lock = threading.Lock()
-        self._taken: Counter[str] = Counter()
+        self._proxies: weakref.WeakSet[Proxy] = weakref.WeakSet()
 
-    def take(self, who: str) -> bool:
-        """Have a place, until :meth:`give_back`; False when there is none for this user now."""
+    def join(self, proxy: Proxy) -> None:
+        """Count a proxy, for as long as there is one."""
         with self._lock:
-            left = self._most - self._taken.total()
-            if left <= 0 or self._taken[who] >= 3 * left:
-                return False
-            self._taken[who] += 1
-            return True
+            self._proxies.add(proxy)
 
-    def give_back(self, who: str) -> None:
-        """Let it go."""
+    def has_connection(self, user: str) -> bool:
+        """Whether a user may have another connection now."""
+        return self._has(user, self.connections, lambda proxy: len(proxy._clients))
+
+    def has_large(self, user: str) -> bool:
+        """Whether a user may have another one that receives much."""
+        return self._has(user, self.large, lambda proxy: proxy._large)
+
+    def _has(self, user: str, most: int, held: Callable[[Proxy], int]) -> bool:
         with self._lock:
-            self._taken[who] -= 1
-            if not self._taken[who]:
-                del self._taken[who]
+            proxies = list(self._proxies)
+        own, left = 0, most
+        for proxy in proxies:
+            if proxy.is_alive:
+                count = held(proxy)
+                left -= count
+                own += count if proxy.user == user else 0
+        return own < left
 
 
-def _places() -> Places:
-    """For connections at all: each is open files of the agent (row 387)."""
-    import resource
-
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Places((1 << 20 if files == resource.RLIM_INFINITY else files) // _SHARE_OF_FILES)
-
-
-def _large() -> Places:
-    """For those that receive much at a time, which is memory of the machine and of no run (row 388)."""
-    memory = kernel_setting("net/ipv4/tcp_mem", 1 << 16) * PAGE_BYTES
-    return Places(memory // _SHARE_OF_TCP // (2 * _RECEIVE_BYTES))
-
-
-places, large = OnePerProcess(_places), OnePerProcess(_large)
+shares = OnePerProcess(Shares)
 
 
 class Proxy:
@@ -152,7 +155,8 @@ class Proxy:
         self._allow_addresses = tuple(allow_addresses)
         self._limits = limits or ProxyLimits()
         self._who = f"{label}: " if label else ""
-        self._user, self._places, self._large = user, places(), large()
+        self.user = user
+        self._shares, self._large, self._has_waited = shares(), 0, False
         self._redact = redact
         self._lookups = asyncio.Semaphore(_LOOKUPS)
         self._looking_up: set[asyncio.Future[Sequence[str]]] = set()
@@ -167,7 +171,13 @@ class Proxy:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         listener.setblocking(False)
+        self._shares.join(self)
         self._listen()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its connections are more than what a closed event loop has left."""
+        return self._loop is not None and not self._loop.is_closed()
 
     def abort(self) -> None:
         """Stop listening and end every connection at once. Safe to call twice, and after the loop was closed."""
@@ -180,7 +190,6 @@ class Proxy:
             for client, *upstream in self._clients.values():
                 _give_up(upstream)
                 client.close()
-                self._places.give_back(self._user)
         else:
             self._loop.remove_reader(listener.fileno())
             for task in self._clients:
@@ -214,16 +223,17 @@ class Proxy:
     def _accept(self) -> None:
         assert self._loop is not None  # noqa: S101  # only called while serving
         assert self._listener is not None  # noqa: S101
-        if not self._places.take(self._user):  # it stays in the queue
+        if not self._shares.has_connection(self.user):  # it stays in the queue
+            if not self._has_waited:
+                logger.warning("%sproxy: connections have to wait: the share of all runs is in use", self._who)
+            self._has_waited = True
             self._rest(_NO_PLACE_SECONDS)
             return
         try:
             client, _ = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            self._places.give_back(self._user)
             return
         except OSError as error:  # the agent has no descriptor left; the connection stays in the queue
-            self._places.give_back(self._user)
             logger.warning("%sproxy: a connection has to wait: %s", self._who, error.strerror)
             self._rest(_NO_DESCRIPTOR_SECONDS)
             return
@@ -241,7 +251,6 @@ class Proxy:
         client, *upstream = self._clients.pop(task)
         _give_up(upstream)
         client.close()
-        self._places.give_back(self._user)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failures += 1
             logger.error("%sproxy: a connection was dropped by an error of the proxy", self._who, exc_info=error)
@@ -292,14 +301,14 @@ class Proxy:
             await self._taken(upstream)
 
     @contextmanager
-    def _buffer(self) -> Iterator[int]:
-        """Bytes that the kernel may keep of what a host sends, for one connection."""
-        is_large = _may_receive() >= _RECEIVE_BYTES and self._large.take(self._user)
+    def _buffer(self) -> Iterator[int | None]:
+        """Bytes that the kernel may keep of what a host sends, for one connection; None leaves it to the kernel."""
+        is_large = self._shares.has_large(self.user)
+        self._large += is_large
         try:
-            yield _RECEIVE_BYTES if is_large else _LITTLE_BYTES
+            yield (_RECEIVE_BYTES if _may_receive() >= _RECEIVE_BYTES else None) if is_large else _LITTLE_BYTES
         finally:
-            if is_large:
-                self._large.give_back(self._user)
+            self._large -= is_large
 
     async def _head(self, client: Client) -> tuple[bytes, bytes]:
         """The head of the request, and what came after it."""
@@ -364,7 +373,7 @@ class Proxy:
             lookup.exception()  # nobody may have waited for it
 
     async def _connect(
-        self, request: ProxyRequest, addresses: list[str], sockets: list[socket.socket], received: int
+        self, request: ProxyRequest, addresses: list[str], sockets: list[socket.socket], received: int | None
     ) -> socket.socket | int:
         """Connect to one of the checked addresses, without a second lookup; an HTTP status when none answers."""
         loop = asyncio.get_running_loop()
@@ -378,7 +387,8 @@ class Proxy:
                 upstream.setblocking(False)
                 # What the kernel holds for a host that reads nothing is the agent's memory, and no run's (row 210).
                 upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, BUFFER_BYTES)
-                upstream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received)  # row 220
+                if received is not None:
+                    upstream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received)  # row 220
                 async with asyncio.timeout(self._limits.connect_seconds):
                     await loop.sock_connect(upstream, (address, request.port))
             except OSError as error:
@@ -456,6 +466,11 @@ def _give_up(upstream: list[socket.socket]) -> None:
         if _not_taken(each):
             each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         each.close()
+
+
+def _most_received() -> int:
+    """Bytes that the kernel keeps for one that may receive much: twice what is asked for, or what it chooses itself."""
+    return 2 * _RECEIVE_BYTES if _may_receive() >= _RECEIVE_BYTES else kernel_setting("net/ipv4/tcp_rmem", 6 << 20)
 
 
 @functools.lru_cache(maxsize=1)

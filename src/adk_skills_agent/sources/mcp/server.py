@@ -44,7 +44,7 @@ MOST_BODY = 64 << 10
 """
 MOST_WAITING = 128
 """Connections without a request; who comes with one more ends the oldest."""
-MOST_ASKED, MOST_LISTENING = 64, 16
+MOST_ASKED, MOST_LISTENING = 256, 16
 """Requests of one client that are not answered yet, from their head on, and its streams that listen: each has an open
 file, of which the server has a number for all clients (row 384)."""
 _MOST_FILES, _FILES_BESIDES = 1 << 16, 256
@@ -354,6 +354,8 @@ async def _refuse(send: Send, status: int = 401, body: bytes = _NO_TOKEN) -> Non
     headers = [(b"content-type", b"application/json")]
     if status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="skills"'))
+    if status == 429:
+        headers.append((b"retry-after", b"1"))
     if status != 413:  # a close before all of a long body has come lets its sender see no answer
         headers.append((b"connection", b"close"))  # else the next request is begun, with no end (row 386)
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -49,11 +49,9 @@ _ETC = (
     "magic.mime mime.types nsswitch.conf os-release passwd pki/ca-trust pki/tls/certs pki/tls/cert.pem profile "
     "protocols resolv.conf services shells ssl/cert.pem ssl/certs ssl/openssl.cnf terminfo timezone"
 )
-# Without these the JVM, LibreOffice, ImageMagick, TeX and PHP do not start, or lack fonts, formats or modules.
-_PROGRAMS = (
-    "/etc/ImageMagick-* /etc/java-* /etc/libreoffice /etc/php/*/cli/conf.d /etc/php/*/mods-available /etc/texmf "
-    "/var/lib/texmf"
-)
+# Without these the JVM, LibreOffice, ImageMagick and TeX do not start, or lack fonts or formats. Not PHP's: keys of
+# monitoring lie among its modules.
+_PROGRAMS = "/etc/ImageMagick-* /etc/java-* /etc/libreoffice /etc/texmf /var/lib/texmf"
 _PYTHON = ("bin", "lib", "lib64", "libexec", "include", "share", "ssl", "pyvenv.cfg")
 _DEVICES = {"null": True, "zero": True, "full": True, "random": False, "urandom": False}
 
