@@ -185,7 +185,7 @@ class ControlGroup:
             return None
 
     def _refused(self) -> int:
-        """How many new processes and threads the kernel refused, for there were as many as there may be."""
+        """How many new processes and threads the kernel refused because there were ``pids`` already."""
         return value(f"{self.pids}/pids.events", "max")
 
     def ended(self) -> int:

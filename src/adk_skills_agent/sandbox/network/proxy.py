@@ -42,8 +42,9 @@ _NO_DESCRIPTOR_SECONDS, _NO_PLACE_SECONDS = 0.1, 0.1
 _SHARE_OF_FILES = 4  # of what the agent may have open; a connection has two
 _LOOK_SECONDS = 0.05
 # What a host sends and nobody reads is memory of the agent: 33 MiB for a connection, if the kernel is left to choose.
-# This is its half, and enough for 20 MB/s at 100 ms. Where it may not be so large, the kernel's own choice is small.
-# So many have all proxies together that this is an eighth of the memory the machine has for TCP; others have little.
+# The kernel doubles what it is asked for; 4 MiB are enough for 20 MB/s at 100 ms. Where a program may not ask for so
+# much, the kernel's own choice is 6 MiB. Only so many connections have that as take an eighth of the machine's memory
+# for TCP (row 388); the others have little.
 _RECEIVE_BYTES, _LITTLE_BYTES = 2 << 20, 128 << 10
 _SHARE_OF_TCP = 8
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what was not sent is thrown away at once
@@ -225,7 +226,12 @@ class Proxy:
         assert self._listener is not None  # noqa: S101
         if not self._shares.has_connection(self.user):  # it stays in the queue
             if not self._has_waited:
-                logger.warning("%sproxy: connections have to wait: the share of all runs is in use", self._who)
+                logger.warning(
+                    "%sproxy: a connection has to wait: all runs together may have %d, a part of this process' limit "
+                    "of open files (ulimit -n)",
+                    self._who,
+                    self._shares.connections,
+                )
             self._has_waited = True
             self._rest(_NO_PLACE_SECONDS)
             return

@@ -330,7 +330,7 @@ _KIBI = 1024
 # deadline of a single-threaded one, so "the deadline, rounded up" is the next whole second after it.
 _CPU_SPARE_SECONDS = 1
 _COUNT_SECONDS = 2.0
-_BESIDES_IN_GROUP = 8
+_BESIDES_IN_GROUP = 8  # so that the control group refuses first
 _LOCKED_BYTES = 64 << 10
 STACK_BYTES = 8 << 20
 """What a process may have as a stack until it asks for more; the kernel's own choice."""
@@ -441,9 +441,9 @@ def limit_of_cores() -> tuple[int, int, int]:
 
 
 def most_of_user(pids: int | None, *, grouped: bool) -> int | None:
-    """Processes and threads that the user of a sandbox with process 1 may have, for the kernel to refuse more.
+    """The limit of processes and threads (RLIMIT_NPROC) of a sandbox whose process 1 counts, too.
 
-    A control group, which is to refuse first, tells how often it did.
+    With a control group it is above ``pids``: the group refuses first, and unlike this limit tells how often it did.
     """
     return None if pids is None else pids + (_BESIDES_IN_GROUP if grouped else 1)
 

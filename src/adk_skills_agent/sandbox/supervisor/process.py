@@ -165,7 +165,7 @@ def _prepare(
         leave_supervisor(channel)
         os.chdir(cwd)
         make_home(environment)
-        if _call_filter is not None:  # without a timer to read, the run-time system of Haskell ends (pandoc)
+        if _call_filter is not None:  # see WITHOUT_TIMERS in seccomp.py, which is not here
             environment.setdefault("GHCRTS", "-V0")
         limit({name: most for name, most in limits.items() if most is not None})
         if here:
