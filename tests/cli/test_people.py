@@ -102,7 +102,14 @@ def test_the_skills_of_a_project_nobody_trusts_are_said_with_the_command(
     assert listed.stdout == ""
     assert f"adk-skills trust {project}" in listed.stderr
     assert "No skills found" not in listed.stderr
-    assert f"adk-skills trust {project}" in adk_skills("info", "theirs", cwd=project).stderr
+    for command in ("info", "search"):
+        assert f"adk-skills trust {project}" in adk_skills(command, "theirs", cwd=project).stderr
+
+
+def test_a_search_without_any_skill_says_so(tmp_path: Path) -> None:
+    found = adk_skills("search", "pdf", cwd=tmp_path)
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr.startswith("No skills found.")
 
 
 # Completion

@@ -28,6 +28,7 @@ from adk_skills_agent.cli.sources import (
     skill_argument,
     skill_folders_here,
     trust_option,
+    untrusted,
 )
 from adk_skills_agent.errors import ConfigError, SkillsError
 
@@ -94,12 +95,16 @@ def list_command(
             _print_long(registry)
         else:
             print_columns((item.name, item.description) for item in skills)
-        untrusted = [one for one in registry.diagnostics if one.code == "untrusted-project"]
-        for one in () if diagnostics else untrusted:
-            print(safe(one.message), file=sys.stderr)
-        if not skills and not untrusted:
+        if not diagnostics:  # which has it
+            _print_untrusted(registry)
+        if not skills and not untrusted(registry):
             print(_none_found(dirs), file=sys.stderr)
     print_diagnostics(registry.diagnostics, all_of_them=diagnostics)
+
+
+def _print_untrusted(registry: SkillsRegistry) -> None:
+    for message in untrusted(registry):
+        print(safe(message), file=sys.stderr)
 
 
 def _none_found(dirs: Sequence[Path]) -> str:
@@ -244,13 +249,18 @@ def search_command(query: str, dirs: tuple[Path, ...], limit: int, as_json: bool
 
     Searches names, descriptions and headings, best match first; exit code 1 when nothing matches.
     """
-    hits = open_registry(dirs, trust_project=trust_project).search(query, limit)
+    registry = open_registry(dirs, trust_project=trust_project)
+    hits = registry.search(query, limit)
     if as_json:
         print_json([{"name": hit.name, "description": hit.description, "score": round(hit.score, 4)} for hit in hits])
     else:
         print_columns((hit.name, hit.description) for hit in hits)
+    _print_untrusted(registry)
     if not hits:
-        click.echo(f"No skill matches {query!r}. Try other words, or adk-skills list.", err=True)
+        if len(registry):
+            click.echo(f"No skill matches {query!r}. Try other words, or adk-skills list.", err=True)
+        elif not untrusted(registry):
+            click.echo(_none_found(dirs), err=True)
         raise click.exceptions.Exit(1)
 
 

@@ -201,12 +201,17 @@ def open_skill(name: str, dirs: Sequence[Path], *, trust_project: bool = False) 
             raise
         where = "".join(f" {shlex.quote(str(folder))}" for folder in dirs)
         place = "there" if dirs else "in the scopes of this folder; name a folder with --dir"
-        untrusted = [one.message for one in registry.diagnostics if one.code == "untrusted-project"]
-        hint = untrusted[0] if untrusted else f"List them with: adk-skills list{where}" if len(registry) else ""
-        none = "" if len(registry) or untrusted else f" There are no skills {place}."
+        unseen = untrusted(registry)
+        hint = unseen[0] if unseen else f"List them with: adk-skills list{where}" if len(registry) else ""
+        none = "" if len(registry) or unseen else f" There are no skills {place}."
         near = () if dirs else nearest(name, [one.name for one in skill_folders_here() if one.parent == Path()], 1)
         hint = f"Did you mean the folder ./{safe(near[0])}?" if near else hint
         raise SkillNotFound(" ".join(filter(None, [f"There is no skill {name!r}.{none}", hint]))) from None
+
+
+def untrusted(registry: SkillsRegistry) -> list[str]:
+    """What to say of the skills that were left out because their project is not trusted."""
+    return [one.message for one in registry.diagnostics if one.code == "untrusted-project"]
 
 
 def _no_such_folder(name: str, folder: Path) -> str:
