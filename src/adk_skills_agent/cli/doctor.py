@@ -172,7 +172,7 @@ def _render(found: Diagnosis) -> None:
     for check in found.levels:
         _line(check.level, _verdict(check, found))
         if check.fix is not None:
-            _line("", f"fix: {check.fix}")
+            _line("", f"{'fix' if check.reason else 'to enforce more'}: {check.fix}")
     if found.chosen is not None:
         here = "" if found.elsewhere is None else " on this machine"
         print(f"\nWhat holds for a script{here} under the default policy, at level {found.chosen.level}")
@@ -238,7 +238,7 @@ class LevelCheck:
 
     level: str
     reason: str | None  # why it does not work here; None when it does
-    fix: str | None = None  # the one command that would make it work, when one is known
+    fix: str | None = None  # the one command that would make it work, or enforce more, when one is known
     # concern to mechanism under the default policy; empty when it does not work
     enforced: Mapping[str, str] = field(default_factory=dict)
     degraded: tuple[str, ...] = ()  # what is not, or only partly, enforced
@@ -406,7 +406,7 @@ def _check_level(level: LocalLevel, policy: SandboxPolicy) -> LevelCheck:
         report = level.report(policy)
     except (SkillsError, OSError) as error:
         return LevelCheck(name, f"trying it failed: {getattr(error, 'message', None) or error}")
-    return LevelCheck(name, None, None, report.enforced, report.degraded)
+    return LevelCheck(name, None, level.remedy(), report.enforced, report.degraded)
 
 
 def _user(number: int) -> str:
@@ -462,7 +462,7 @@ def serve_checks(found: Diagnosis) -> list[ServeCheck]:
         checks.append(ServeCheck("user namespaces", True, "allowed for this user"))
     else:
         holds = None if problem is None else False
-        checks.append(ServeCheck("user namespaces", holds, f"not allowed: {spaces.reason}", level.fix))
+        checks.append(ServeCheck("user namespaces", holds, f"not allowed: {spaces.reason}", spaces.fix))
     path = f"bubblewrap {here.bubblewrap} at {here.bubblewrap_path}"
     checks.append(
         ServeCheck("maker", True, f"{path}, then the zygote; maker='bubblewrap' in a policy leaves the zygote out")

@@ -103,7 +103,8 @@ realtime = lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
 attempt("realtime", lambda: changes(realtime, lambda: os.sched_getscheduler(0)))
 attempt("nice", lambda: changes(lambda: os.setpriority(os.PRIO_PROCESS, 0, -10), own))
 attempt("others nice", lambda: changes(lambda: os.setpriority(os.PRIO_PROCESS, {victim.pid}, 10), others))
-attempt("others processor", lambda: os.sched_setaffinity({victim.pid}, {{0}}))
+processors = lambda: os.sched_getaffinity({victim.pid})
+attempt("others processor", lambda: changes(lambda: os.sched_setaffinity({victim.pid}, {{0}}), processors))
 """
     seen = await attempts(box, code)
     assert {name: number for name, number in seen.items() if number not in REFUSED} == {}

@@ -101,7 +101,7 @@ def test_an_agent_with_others_in_its_group_moves_nobody_and_says_so(group):
         said, where = agent_in(group)
         other.kill()
     assert said.startswith("rlimit+watchdog ")
-    assert "other processes, so its controllers cannot be handed on" in said
+    assert "other processes (1), so its controllers cannot be handed on" in said
     assert where == f"0::/{group.name}"
 
 

@@ -35,6 +35,7 @@ from adk_skills_agent.sandbox.process.open_files import (
     most_in_kernel,
 )
 from adk_skills_agent.sandbox.process.tree import (
+    MAPS_BYTES,
     MachineMemory,
     ProcessInfo,
     RunMarks,
@@ -48,6 +49,7 @@ from adk_skills_agent.sandbox.process.watchdog import (
     Watchdog,
     Watched,
     _held_problem,
+    _hidden_memory,
     works_here,
 )
 from adk_skills_agent.sandbox.streaming import ResourceSample
@@ -181,6 +183,7 @@ def test_row_216_memory_that_another_run_had_when_one_began_counts_as_growth(mon
     place = "adk_skills_agent.sandbox.process.watchdog"
     monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(kernel=memory[0] << 20))
     monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: may_hold[0])
+    monkeypatch.setattr(f"{place}.kernel_setting", lambda *_: 1 << 40)  # as on a large machine
     ended: list[str] = []
     watchdog = Watchdog()
 
@@ -453,6 +456,7 @@ def test_row_276_memory_is_scarce_where_the_agents_control_group_has_none_left(m
     (tmp_path / "meminfo").write_text(f"MemTotal: {8 << 20} kB\nMemAvailable: {7 << 20} kB\n")
     monkeypatch.setattr(f"{place}.PROC", str(tmp_path))
     monkeypatch.setattr(f"{place}._limited_groups", tree._limited_groups.__wrapped__)
+    monkeypatch.setattr(f"{place}._pinned_at_first", {})
     assert (machine_memory().available, machine_memory().is_scarce) == (7 << 30, False)
 
     def limited(folder: Path, most: int | str, used: int) -> None:
@@ -465,6 +469,18 @@ def test_row_276_memory_is_scarce_where_the_agents_control_group_has_none_left(m
     assert (machine_memory().available, machine_memory().is_scarce) == (144 << 20, False)
     limited(group.parent, 1 << 30, 1000 << 20)
     assert (machine_memory().available, machine_memory().is_scarce) == (44 << 20, True)
+    # Row 392: names of files that were asked for. Seen: runs of everybody else were ended, and memory was not short.
+    if version == 2:
+        stat = group.parent / "memory.stat"
+        stat.write_text(f"{stat.read_text()}slab_reclaimable {300 << 20}\nslab_unreclaimable {500 << 20}\n")
+        assert (machine_memory().available, machine_memory().is_scarce) == (344 << 20, False)
+        return
+    (group.parent / "memory.kmem.usage_in_bytes").write_text(f"{300 << 20}\n")
+    assert (machine_memory().available, machine_memory().is_scarce) == (344 << 20, False)
+    lines = {"MemTotal": (8 << 10) + 390, "MemAvailable": 7 << 10, "Slab": 300, "SUnreclaim": 200, "PageTables": 90}
+    text = "".join(f"{name}: {size << 10} kB\n" for name, size in lines.items())
+    (tmp_path / "meminfo").write_text(text)  # what the kernel cannot give back is 290 MiB more
+    assert (machine_memory().available, machine_memory().is_scarce) == (54 << 20, True)
 
 
 def test_row_251_memory_that_was_swapped_out_counts(monkeypatch, tmp_path):
@@ -515,6 +531,43 @@ def test_row_177_a_process_that_does_not_show_its_open_files_may_hold_anything_u
     assert holds_sockets([pid])
     assert most_in_kernel([pid]) > 1 << 50
     assert most_in_kernel([pid], {pid}) < 1 << 30
+
+
+@pytest.mark.parametrize(("places", "counts"), [(0, False), (3, False), (SURE_PLACE, True)])
+def test_row_395_a_socket_does_not_make_memory_of_the_machine_a_runs(monkeypatch, places, counts):
+    """Seen: a script that sleeps was ended for 857 MiB that two runs of another agent had in files in memory."""
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.hiding_places", lambda *_: places)
+    disk = DiskLimit(lambda *_: (5, 1), 1, None)
+    run = Limits(MARKS, 512 << 20, None, (disk,), lambda *_: None, lambda: None)
+    assert _hidden_memory(run, 512 << 20, 857 << 20, [1]) == ((857 << 20) - 5 if counts else 0)
+
+
+def test_row_393_the_program_of_a_process_is_no_list_of_locks(tmp_path):
+    """Seen: whatever the kernel's memory grew by, runs of bash, node and Debian's Python may have caused all of it and
+    were ended, and whoever had caused it went on: 3.3 GiB with a limit of 512 MiB.
+    """
+    program = tmp_path / "bash"
+    shutil.copy("/bin/bash", program)
+    with program.open("ab") as file:
+        file.write(bytes(MAPS_BYTES))
+    line = [program, "-c", "echo; read x"]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert most_in_kernel([process.pid], pages=True) < 1 << 20
+        process.kill()
+
+
+def test_row_393_sockets_of_our_own_processes_hold_nothing_of_a_script():
+    """Seen: each run may have had 680 MiB because process 1 of its sandbox has a socket."""
+    code = "import socket, sys; kept = socket.socketpair(); print(flush=True); sys.stdin.read()"
+    line = [sys.executable, "-S", "-c", code]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert most_in_kernel([process.pid], pages=True) > 1 << 20
+        assert most_in_kernel([process.pid], {process.pid}, pages=True) == 0
+        process.kill()
 
 
 @pytest.fixture
@@ -612,20 +665,22 @@ def test_rows_363_and_369_watches_and_locks_count_also_of_a_process_that_shows_n
 
 
 @pytest.mark.parametrize(
-    ("found", "grown", "said"),
+    ("found", "grown", "locks", "said"),
     [
-        (Held(locks=2_049), 0, "more than 2,048 locks"),
-        (Held(locks=2_048), 0, ""),
-        (Held(hides=True), 129 << 20, "hides what it has open, and the kernel took 129 MiB"),
-        (Held(hides=True), 100 << 20, ""),
-        (Held(), 1 << 30, ""),
+        (Held(locks=2_049), 0, 0, "more than 2,048 locks"),
+        (Held(locks=2_048), 0, 0, ""),
+        (Held(hides=True), 129 << 20, 1 << 15, "hides what it has open, and the kernel took 129 MiB"),
+        (Held(hides=True), 129 << 20, 30_000, ""),  # row 394: another run's sockets, seen beside an ssh-agent
+        (Held(hides=True), 100 << 20, 1 << 15, ""),
+        (Held(), 1 << 30, 1 << 15, ""),
     ],
 )
-def test_row_369_who_hides_its_locks_is_ended_when_the_kernel_needs_much_memory_meanwhile(
-    monkeypatch, found, grown, said
+def test_row_369_who_hides_its_locks_is_ended_when_there_are_many_and_the_kernel_needs_much_memory_meanwhile(
+    monkeypatch, found, grown, locks, said
 ):
     run = Limits(MARKS, None, None, (), lambda *_: None, lambda: None)
     run._before = MachineMemory(kernel=1 << 30)
     monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.held", lambda *_: found)
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.machine_locks", lambda most: min(locks, most))
     problem = _held_problem(run, [], MachineMemory(kernel=(1 << 30) + grown))
     assert said in problem[1] if said else problem is None

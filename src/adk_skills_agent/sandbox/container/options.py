@@ -180,11 +180,14 @@ class Plan:
             security.append(f"seccomp={options.seccomp_profile}")
         if security:
             made["security_opt"] = security
+        made["sysctls"] = {}
+        if made["network_mode"] == "none":  # a server cannot ask for the port of connections that have just ended
+            made["sysctls"]["net.ipv4.tcp_max_tw_buckets"] = "0"
         if options.private_ipc:
             made["ipc_mode"] = "private"
             most = policy.memory_bytes if policy.shm_bytes is None else policy.shm_bytes
             if most is not None:  # of System V; its pages are counted as the container's memory when they are used
-                made["sysctls"] = {"kernel.shmmax": str(most), "kernel.shmall": str(most // _PAGE_BYTES)}
+                made["sysctls"] |= {"kernel.shmmax": str(most), "kernel.shmall": str(most // _PAGE_BYTES)}
         if not options.keep_logs:
             made["log_config"] = {"Type": "none"}
         if options.cpus is not None:

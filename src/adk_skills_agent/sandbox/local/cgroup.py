@@ -325,11 +325,16 @@ def _tree(first: int) -> Iterator[int]:
 AGENT_GROUP = "adk-skills-runtime"
 """Version 2: where an agent that was alone in its group goes, so that the group can hand its controllers on."""
 
-_FIX = "start the agent with systemd-run --user --scope -p Delegate=yes, followed by its command"
-
 _NEEDED = ("memory", "pids")
 _PROC = "/proc"
 _MOST_ANCESTORS = 100
+
+
+def _fix() -> str:
+    """The command that gives an agent a group of its own."""
+    return (
+        f"start the agent with systemd-run {'--user ' if os.geteuid() else ''}--scope -p Delegate=yes, then its command"
+    )
 
 
 class NoControlGroups(Exception):
@@ -390,7 +395,7 @@ def _version_2(own: str) -> Hierarchy:
     lacking = [name for name in _NEEDED if name not in available]
     if lacking:
         raise NoControlGroups(
-            f"the agent's group has no {' and no '.join(lacking)} controller; it needs a group of its own", _FIX
+            f"the agent's group has no {' and no '.join(lacking)} controller; it needs a group of its own", _fix()
         )
     given = get(f"{folder}/cgroup.subtree_control").split()
     if not set(_NEEDED).issubset(given):
@@ -405,7 +410,7 @@ def _check_writable(folder: str, name: str) -> None:
     except OSError as error:
         # Without the folder: the reason may reach a model.
         reason = f"control groups are not writable here: {name}: {error.strerror}"
-        raise NoControlGroups(reason, _FIX if name == "cgroup.procs" and _has_systemd() else None) from error
+        raise NoControlGroups(reason, _fix() if name == "cgroup.procs" and _has_systemd() else None) from error
 
 
 def _has_systemd() -> bool:
@@ -435,9 +440,9 @@ def _step_aside(folder: str) -> list[int]:
     present = processes(folder)
     if strangers := [pid for pid in present if not _descends(pid, os.getpid())]:
         raise NoControlGroups(
-            f"the agent's group has {len(strangers)} other processes, so its controllers cannot be handed on; it needs "
-            "a group of its own",
-            _FIX,
+            f"the agent's group has other processes ({len(strangers)}), so its controllers cannot be handed on; it "
+            "needs a group of its own",
+            _fix(),
         )
     leaf = f"{folder}/{AGENT_GROUP}"
     try:

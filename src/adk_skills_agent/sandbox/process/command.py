@@ -337,7 +337,7 @@ STACK_BYTES = 8 << 20
 # With a limit of 0 the kernel still starts the machine's crash collector (row 178), which is root's and outside of the
 # sandbox; 1 means no core of any kind.
 _NO_CORE = 1
-PENDING_SIGNALS = 4096
+PENDING_SIGNALS = 256
 """Also timers; the kernel counts them for the user, who may be the agent's."""
 HIDDEN_OF_KERNEL = ("locks", "keys", "key-users")
 """Names in /proc: readers of the first hold the lock of all locks of files for as long as the list is (row 344), and

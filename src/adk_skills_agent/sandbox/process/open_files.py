@@ -43,6 +43,7 @@ WATCHES_UNSEEN = 2048
 """That count for a process which does not show its open files."""
 _LINE_CHARS, _MOST_TOLD = 100, 1 << 22  # characters of one watch or lock, and of all of one file
 _EPOLL = "anon_inode:[eventpoll]"
+_OUR_SOCKETS = 2  # of a process of ours, for the agent
 _HIDDEN = "hidden"
 _TOO_LONG = "/ (too long)"
 
@@ -56,8 +57,8 @@ def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages:
     """Bytes that the kernel may hold for these processes at most: buffers of their sockets, lists of their mappings, of
     their locks of files, and of what they watch. Of mappings and locks nothing is charged to a control group, nor of
     connections that nobody has accepted (row 136). It may be anything for a process that does not show its open files
-    to the agent (row 177), unless it is one of the ``guarded``, which are ours. Without a control group (``pages``) the
-    buffers of sockets may hold whole pages of which they count one byte (``splice``, row 175).
+    to the agent (row 177), unless it is one of the ``guarded``, which are ours, with sockets of their own. Without a
+    control group (``pages``) the buffers of sockets may hold whole pages of which they count one byte (row 175).
     """
     held = _MOST_OF_A_BYTE if pages else 1
     pids = list(pids)
@@ -67,20 +68,22 @@ def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages:
     most_in_socket = max(kernel_setting(f"net/ipv4/tcp_{way}mem", 4 << 20) for way in "rw")
     found = _sockets_in_namespace(pids) * most_in_socket * held
     for pid in pids:
+        own: list[str] = []
         for path, where in _open_files(pid):
             if where == _HIDDEN:
                 if pid not in guarded:
                     return EVERYTHING
             elif where.startswith("socket:"):
-                sockets.add(where)
+                own.append(where)
             elif where.startswith("anon_inode:inotify"):
                 found += kernel_setting("fs/inotify/max_queued_events", 16_384) * _CHANGE_BYTES
             elif where.startswith(f"{PROC}/") and "/fdinfo/" in where:
                 found += _ENTRY_BYTES
-            elif where.startswith(("/", _EPOLL)):
+            elif where.startswith(("/", _EPOLL)) and not path.endswith("/exe"):  # which has no list beside it (row 393)
                 listed = text_of(path.replace("/fd/", "/fdinfo/"))
                 entries = listed.count(b"lock:") + listed.count(b"tfd:")
                 found += EVERYTHING if len(listed) == MAPS_BYTES else entries * _LOCK_BYTES
+        sockets.update(own[_OUR_SOCKETS:] if pid in guarded else own)
         if len(text_of(f"{PROC}/{pid}/maps")) == MAPS_BYTES:
             found += kernel_setting("vm/max_map_count", _USUAL_MAPPINGS) * _MAPPING_BYTES
         if time.monotonic() > until:
@@ -126,6 +129,15 @@ def held(pids: Iterable[int], most_watches: int, most_locks: int, guarded: Colle
     return found
 
 
+def machine_locks(most: int) -> int:
+    """Locks of files on the whole machine, no further than ``most``. Whose they are not all of them say."""
+    found = 0
+    with contextlib.suppress(OSError), open(f"{PROC}/locks", "rb") as stream:
+        while found < most and (told := stream.read(MAPS_BYTES)):
+            found += told.count(b"\n")
+    return found
+
+
 def _sockets_in_namespace(pids: Iterable[int]) -> int:
     """Sockets in a network namespace of a run's own, with those that no process has accepted or that are closing."""
     for pid in pids:
@@ -158,28 +170,6 @@ def deleted_files(pids: Iterable[int], folder: str, *, too_deep: bool) -> int:
     return _bytes_open(pids, is_below)
 
 
-def may_hide_memory(pids: Iterable[int]) -> bool:
-    """Whether these processes have what can hold shared memory that nothing shows.
-
-    Sockets carry descriptors on their way from one process to another, and the pages of a shared mapping stay when the
-    process gives them back.
-    """
-    pids = list(pids)
-    if holds_sockets(pids):
-        return True
-    until = time.monotonic() + ADDING_SECONDS
-    for pid in pids:
-        if time.monotonic() > until:
-            return True  # so many mappings that it takes long to look at them
-        try:
-            with open(f"{PROC}/{pid}/maps", "rb") as stream:
-                if any(b"s" in line.split(None, 2)[1] and b" (deleted)" in line for line in stream):
-                    return True
-        except (OSError, IndexError):  # it ended
-            continue
-    return False
-
-
 def shared_memory(members: list[ProcessInfo]) -> int:
     """Bytes of shared memory that these processes show: nameless files they hold open, and what they have mapped,
     divided among those that share it. :data:`EVERYTHING` when that takes too long to add up.
@@ -196,20 +186,22 @@ def shared_memory(members: list[ProcessInfo]) -> int:
 def hiding_places(pids: Iterable[int], guarded: Collection[int] = ()) -> int:
     """How many places these processes have where shared memory can be that nothing shows: :data:`SURE_PLACE` for each
     descriptor on its way through a socket, each connection that nobody has accepted, and each mapping of a file without
-    a name; one for any other socket. ``guarded`` ones are ours; one that does not show what it has can have any number.
+    a name; one for any other socket. ``guarded`` processes are ours, and scripts of a session run in one; another one
+    that does not show what it has can have any number.
     """
     found, until = 0, time.monotonic() + ADDING_SECONDS
-    pids = [pid for pid in pids if pid not in guarded]
-    if pids and _has_own_network(pids[0]):
-        unix = [line.split() for line in text_of(f"{PROC}/{pids[0]}/net/unix", ZONES_BYTES).splitlines()[1:]]
+    pids = list(pids)
+    if (inside := next(filter(_has_own_network, pids), None)) is not None:
+        unix = [line.split() for line in text_of(f"{PROC}/{inside}/net/unix", ZONES_BYTES).splitlines()[1:]]
         found += SURE_PLACE * sum(len(line) > 6 and line[6] == b"0" for line in unix)
     for pid in pids:
         for path, where in _open_files(pid):
             if where == _HIDDEN:
-                return EVERYTHING
-            if where.startswith("socket:"):
+                if pid not in guarded:
+                    return EVERYTHING
+            elif where.startswith("socket:"):
                 told = _ON_THE_WAY.search(text_of(path.replace("/fd/", "/fdinfo/")))
-                found += 1 if told is None else SURE_PLACE * int(told[1])
+                found += SURE_PLACE * int(told[1]) if told is not None else pid not in guarded
         with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
             found += SURE_PLACE * sum(line.endswith(b" (deleted)\n") for line in stream)
         if time.monotonic() > until:

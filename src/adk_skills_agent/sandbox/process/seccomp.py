@@ -62,11 +62,11 @@ _ABSENT = (
     "timerfd_create timerfd_settime timerfd_gettime signalfd signalfd4 "
     # Instances are counted for the agent's user (row 76); a run watches the host's folders that it sees, and whoever
     # opens a file there works for it, and waits for room in its control group (row 351).
-    "inotify_init inotify_init1 inotify_add_watch"
+    "inotify_init inotify_init1 inotify_add_watch "
+    # Queues are counted for the user who made the sandbox's namespace, whose are all runs (row 396), and without an IPC
+    # namespace they are shared with the host, and outlive the run (rows 7, 61).
+    "mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr"
 )
-
-# Without an IPC namespace these objects are shared with the host, and outlive the run (rows 7, 61).
-_SHARED_WITH_HOST = "mq_open mq_unlink"
 
 # Landlock does not cover them, and they work on any file of the same user. The forms that take a descriptor are among
 # them: one opened for reading is enough for fchmod.
@@ -90,14 +90,15 @@ _BY_REFERENCE = "splice tee vmsplice sendfile"
 
 # What ordinary scripts do without; every call left out is kernel code that nobody reaches.
 _SELDOM = (
-    "mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr seccomp mlock "
-    "mlock2 mlockall pkey_alloc pkey_free pkey_mprotect pidfd_open pidfd_send_signal sync syncfs mknod mknodat "
-    "splice tee map_shadow_stack mseal execveat"
+    "seccomp mlock mlock2 mlockall pkey_alloc pkey_free pkey_mprotect pidfd_open pidfd_send_signal sync syncfs mknod "
+    "mknodat splice tee map_shadow_stack mseal execveat"
 )
 
 # Who holds a lock of the kernel and gets no processor time keeps everybody waiting who needs it (row 310). Programs ask
-# to be nice, and go on as they are.
-_PRIORITIES = "sched_setattr sched_setparam sched_setscheduler setpriority ioprio_set"
+# to be nice, and go on as they are. Who takes from itself the processor it is on is moved to another by a thread of the
+# kernel that goes before everybody and that no limit counts: 60 processes had 44 % of two processors so (row 391).
+# Programs ask to stay on one, and go on where they are put.
+_PRIORITIES = "sched_setattr sched_setparam sched_setscheduler sched_setaffinity setpriority ioprio_set"
 
 # Stream and sequenced packets: such a pair stays what it is. With datagrams, and "raw" is another word for them, each
 # end can be connected anew and send to any socket there is a path or an abstract name of.
@@ -121,6 +122,10 @@ _GROUPS: tuple[tuple[int, tuple[int, ...]], ...] = (
     (41, (20, 21, 42, 45, 46, 47)),
 )
 _NO_DEVICE = _ANSWER | errno.ENODEV
+# A datagram to all (127.255.255.255, 224.0.0.1) is given to each socket of its port in one go, cut into 128 for each,
+# and wakes all who wait for any of them: one call took a processor from everybody for 35 s (row 390). Without these
+# options a port has one socket. A server asks for the port of connections that have just ended, and goes on.
+_SOL_SOCKET, _SO_REUSEADDR, _SO_REUSEPORT = 1, 2, 15
 
 # Filters of a run's own are programs, too: they take the same memory, and the kernel removes freed ones by a queue on
 # which a few thousand at once block each other, and with them every new sandbox, for ever (row 117).
@@ -134,6 +139,8 @@ _MADV_PAGEOUT = 21
 # A page fault waits for a hole that is punched into its file, and whoever waits in the middle of a call holds other
 # locks, of folders of the host for example (row 295). Programs take a file without holes where they are unsupported.
 _MADV_REMOVE, _KEEP_SIZE = 9, 1
+# The same where the page has to come from the disk again, of a file whose pages a run put out of memory (row 397).
+_FADV_DONTNEED = 4
 # The limit of a process' own memory (RLIMIT_DATA) does not hold for what is mapped as a stack (row 222).
 _MAP_GROWSDOWN = 0x100
 # Large pages come from one pool of the machine, which no limit of a run counts (row 120).
@@ -183,7 +190,7 @@ def program(
         guarded: Process ids the run must not signal, nor everything at once; for kernels whose Landlock has no signal
             scope (before ABI 6). None checks no signals.
         refuse_truncate: Refuse ``truncate()``, which Landlock covers only from ABI 3.
-        strict: Refuse what few scripts need, too: message queues, filters of its own, locked memory, descriptors of
+        strict: Refuse what few scripts need, too: filters of its own, locked memory, descriptors of
             processes.
     """
     if arch not in NUMBERS:
@@ -206,12 +213,14 @@ def program(
     build.sockets(families)
     for level, options in _GROUPS:
         build.if_both("setsockopt", (1, level), (2, options), _NO_DEVICE)
+    build.if_both("setsockopt", (1, _SOL_SOCKET), (2, (_SO_REUSEADDR, _SO_REUSEPORT)), _PRETEND)
     for name in ("setsockopt", "getsockopt"):
         build.unless_both(name, 1, 2, SOCKET_OPTIONS, _NO_OPTION)
     build.if_argument("seccomp", 0, (_SET_FILTER,), _WITHOUT_FILTERS)
     build.if_both("prctl", (0, _PR_SET_SECCOMP), (1, (_MODE_FILTER,)), _WITHOUT_FILTERS)
     build.if_more("madvise", 2, _LAST_ADVICE, _INVALID)
     build.if_argument("madvise", 2, (_MADV_PAGEOUT, _MADV_REMOVE), _INVALID)
+    build.if_argument("fadvise64", 3, (_FADV_DONTNEED,), _PRETEND)
     build.if_bits("fallocate", 1, 0xFFFFFFFF ^ _KEEP_SIZE, _UNSUPPORTED)
     build.if_bits("mmap", 3, _MAP_GROWSDOWN, _INVALID)
     build.if_bits("mmap", 3, _MAP_HUGETLB, _POOL_IS_EMPTY)
@@ -226,13 +235,7 @@ def program(
     build.if_argument("setrlimit", 0, (_RLIMIT_CORE,), _PRETEND)
     build.if_given("prlimit64", (1, _RLIMIT_CORE), 2, _PRETEND)
     build.answer(_BY_REFERENCE.split(), _INVALID)
-    # The process itself is 0; another one may be the agent's, or process 1 of the sandbox, which has the same user id.
-    if alone:  # its other processes, and the threads that libraries pin to a processor, are its own
-        build.if_argument("sched_setaffinity", 0, (1,))
-    else:
-        build.unless_argument("sched_setaffinity", 0, (0,))
     if not alone:
-        build.answer(_SHARED_WITH_HOST.split(), _REFUSE)
         build.answer(_ATTRIBUTES.split(), _UNSUPPORTED)
         # The workspace is on the host's disk, and nothing counts before the watchdog looks (row 80). The C library's
         # posix_fallocate() then writes.

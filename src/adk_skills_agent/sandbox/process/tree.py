@@ -367,6 +367,7 @@ ADDING_SECONDS = 0.03
 _NAMED = frozenset(
     b"MemFree Buffers Cached SwapCached AnonPages Slab KernelStack PageTables SecPageTables Percpu".split()
 )
+_PINNED = (b"KernelStack", b"PageTables", b"SecPageTables", b"Percpu")  # the kernel's, and not to be given back
 _OTHER_LINES = frozenset(b"MemTotal MemAvailable SwapTotal SwapFree Shmem SUnreclaim".split())
 _SCARCE_BYTES = 256 << 20  # twice what one run made the kernel keep between two looks; on small machines a 32nd
 MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
@@ -421,7 +422,7 @@ def machine_memory() -> MachineMemory:
     kernel = found.get(b"SUnreclaim", 0) + max(unnamed, 0)
     available = found.get(b"MemAvailable", EVERYTHING) + found.get(b"SwapFree", 0)
     is_scarce = available < min(_SCARCE_BYTES, found.get(b"MemTotal", 0) // 32)
-    left, most = group_memory()
+    left, most = group_memory(kernel + sum(found.get(name, 0) for name in _PINNED))
     left += found.get(b"SwapFree", 0)
     available, is_scarce = min(available, left), is_scarce or left < min(_SCARCE_BYTES, most // 16)
     swapped = found.get(b"SwapTotal", 0) - found.get(b"SwapFree", 0)
@@ -431,9 +432,14 @@ def machine_memory() -> MachineMemory:
 # What the control group leaves this process, as a container has one, where /proc/meminfo shows the whole machine.
 
 
-def group_memory() -> tuple[int, int]:
+def group_memory(pinned: int) -> tuple[int, int]:
     """Bytes that programs can still get in the memory group of this process, and how many it may have at most; those of
-    the group above where that leaves less. :data:`EVERYTHING` where nothing limits it.
+    the group above where that leaves less. :data:`EVERYTHING` where nothing limits it. ``pinned`` are bytes that the
+    kernel has of the whole machine and cannot give back.
+
+    Names of files that were asked for, and what is known of files, fill a group, and are given back when memory is
+    needed (row 392). Version 1 counts them with the kernel's other memory: that is what the whole machine has more of
+    than at the first look, at most.
     """
     least, most = EVERYTHING, EVERYTHING
     for folder, version in _limited_groups():
@@ -442,14 +448,20 @@ def group_memory() -> tuple[int, int]:
             limit, used = (int(text_of(f"{folder}/{name}")) for name in names[:2])
             counts = dict(line.split() for line in text_of(f"{folder}/memory.stat").splitlines())
             left = limit - used + sum(int(counts.get(name.encode(), 0)) for name in names[2:])
+            if version == 1:
+                kernel = int(text_of(f"{folder}/memory.kmem.usage_in_bytes") or 0)
+                left += max(kernel - max(pinned - _pinned_at_first.setdefault(folder, pinned), 0), 0)
             least, most = min((least, most), (left, limit))
     return max(least, 0), most
+
+
+_pinned_at_first: dict[str, int] = {}  # by group: what the agent itself had then is little
 
 
 # The limit of a group, what is used of it, and what of that can be given back; by version.
 _GROUP_FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file"),
-    2: ("memory.max", "memory.current", "inactive_file", "active_file"),
+    2: ("memory.max", "memory.current", "inactive_file", "active_file", "slab_reclaimable"),
 }
 
 

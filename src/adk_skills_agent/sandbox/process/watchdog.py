@@ -29,8 +29,8 @@ from adk_skills_agent.sandbox.process.open_files import (
     deleted_files,
     held,
     hiding_places,
+    machine_locks,
     may_hide_files,
-    may_hide_memory,
     memory_in_files,
     most_in_kernel,
     shared_memory,
@@ -84,8 +84,9 @@ _NEEDED_BYTES_A_SECOND = 16 << 10  # a gigabyte a day: what the kernel of a mach
 _MANY_ENTRIES = 200_000
 _SHARE_OF_FILES = 8  # of the files that all programs of a machine may have open, runs may have one in so many
 _HELD_SECONDS = 0.5
-_MOST_LOCKS = 2_048  # of one run: whoever closes a file goes through all that there are of it (row 369)
 _MOST_GROWN_HIDDEN = 128 << 20  # bytes of the kernel's memory, of 600,000 locks, while a process hides its own
+_MANY_LOCKS = 1 << 15  # on the machine: those of sixteen runs
+_MOST_LOCKS = 2_048  # of one run: whoever closes a file goes through all that there are of it (row 369)
 _LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
 _SCARCE = (
     "Stopped: the memory of the machine, or of what the agent itself may use, ran out while the run went on. Nothing "
@@ -692,9 +693,10 @@ def _other_memory(
 def _hidden_memory(run: Limits, limit: int, grown: int, pids: list[int]) -> int:
     """Shared memory the machine has more than when the only run there is began, when that can only be the run's.
 
-    Nothing says whose it is: so it takes half as much again as the limit, and the run must hold what can hide memory.
+    Nothing says whose it is: so it takes half as much again as the limit, and the run must have where memory is hidden.
+    A socket alone is no such place: the memory may be another agent's, or a program's of the machine (row 395).
     """
-    if grown <= limit * 3 // 2 or not run.disk or not may_hide_memory(pids):
+    if grown <= limit * 3 // 2 or not run.disk or hiding_places(pids, run.guarded()) < SURE_PLACE:
         return 0
     for place in run.disk:  # it may be in memory, and has a limit of its own
         with contextlib.suppress(OSError):
@@ -725,7 +727,8 @@ def _held_problem(run: Limits, members: list[ProcessInfo], now: MachineMemory) -
     if found.locks > _MOST_LOCKS:
         return Status.ERROR, f"Stopped: it held more than {_MOST_LOCKS:,} locks of files."
     grown = now.kernel - (run._before or now).kernel
-    if found.hides and grown > _MOST_GROWN_HIDDEN:
+    # The memory alone may be another run's (row 394).
+    if found.hides and grown > _MOST_GROWN_HIDDEN and machine_locks(_MANY_LOCKS) >= _MANY_LOCKS:
         said = f"Stopped: one of its processes hides what it has open, and the kernel took {grown >> 20} MiB meanwhile."
         return Status.ERROR, said
     return None
