@@ -25,6 +25,9 @@ PROGRAMS = {
     "java": "java -version",
     "javac": "echo 'class A { public static void main(String[] a) { System.out.println(42); } }' > A.java && "
     "javac A.java && java A",
+    "Rscript": "Rscript -e 'cat(sd(1:3)); pdf(\"a.pdf\"); plot(1:3)' && test -s a.pdf",
+    "getent": "getent protocols tcp && "
+    """python3 -c 'import mimetypes as m, os; os.path.exists("/etc/mime.types") and len(m.guess_type("a.odt")[0])'""",
     "pandoc": "echo '# *Title*' > a.md && pandoc a.md -o a.docx && pandoc a.docx -t markdown | grep -F '*Title*'",
     "convert": "convert -size 200x80 xc:white -pointsize 40 -draw 'text 10,50 \"HELLO\"' a.png && test -s a.png",
     "pdflatex": "echo '\\documentclass{article}\\begin{document}42\\end{document}' > a.tex && "

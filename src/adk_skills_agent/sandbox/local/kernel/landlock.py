@@ -47,7 +47,8 @@ _ETC = (
     "alternatives bash.bashrc ca-certificates ca-certificates.conf debian_version fonts gai.conf group host.conf hosts "
     "inputrc ld.so.cache ld.so.conf ld.so.conf.d ld.so.preload locale.alias locale.conf localtime lsb-release magic "
     "magic.mime mime.types nsswitch.conf os-release passwd pki/ca-trust pki/tls/certs pki/tls/cert.pem profile "
-    "protocols resolv.conf services shells ssl/cert.pem ssl/certs ssl/openssl.cnf terminfo timezone"
+    "protocols resolv.conf services shells ssl/cert.pem ssl/certs ssl/openssl.cnf terminfo timezone "
+    "R/Makeconf R/Renviron R/javaconf R/ldpaths R/repositories"  # its *.site may have keys
 )
 # Without these the JVM, LibreOffice, ImageMagick and TeX do not start, or lack fonts or formats. Not PHP's: keys of
 # monitoring lie among its modules.

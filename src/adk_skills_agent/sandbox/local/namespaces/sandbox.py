@@ -46,9 +46,14 @@ USER_NAME = "sandbox"
 SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 SYSTEM_FOLDERS = frozenset((*SYSTEM_LINKS, "libexec", "share", "include", "games", "local"))
 _ETC = ("ld.so.cache", "alternatives", "ssl/openssl.cnf", "fonts")
-# Each mount costs a sandbox a tenth of a millisecond, a small file nothing. Chromium does not start without its flags.
-_SMALL_FILES = ("os-release", "services", "chromium.d/default-flags")
-_MOST_OF_A_FILE = 1 << 16
+# Each mount costs a sandbox a tenth of a millisecond, a small file nothing. Chromium does not start without its flags,
+# and R has neither packages nor the functions of statistics without its settings.
+_SMALL_FILES = (
+    *("debian_version", "mime.types", "os-release", "protocols", "services", "chromium.d/default-flags"),
+    *(f"R/{name}" for name in ("Makeconf", "Renviron", "javaconf", "ldpaths", "repositories")),
+)
+_MOST_OF_A_FILE = 1 << 17
+_NAME_SERVICES = ("passwd: files", "group: files", "hosts: files dns", "protocols: files", "services: files")
 _ETC_WITH_HOSTS_NETWORK = ("resolv.conf", "hosts")
 _CERTIFICATES = ("ssl/certs", "pki/tls/certs")
 _LIBRARIES = "cuda"  # /usr/local/cuda-13.0: no application's
@@ -187,10 +192,14 @@ def file_system(spec: SandboxSpec) -> list[Step]:
             "/etc/passwd",
         ),
         ("file", f"root:x:0:\n{USER_NAME}:x:{uid}:\n", "/etc/group"),
-        ("file", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n", "/etc/nsswitch.conf"),
+        (
+            "file",
+            "passwd: files\ngroup: files\nhosts: files dns\nprotocols: files\nservices: files\n",
+            "/etc/nsswitch.conf",
+        ),
     ]
     if spec.network != "host":
-        steps.append(("file", "127.0.0.1 localhost\n::1 localhost\n", "/etc/hosts"))
+        steps.append(("file", "127.0.0.1 localhost sandbox\n::1 localhost\n", "/etc/hosts"))
     steps += [
         ("proc", "/proc"),
         ("seal", "/proc"),  # a process may lower its own oom_score_adj again, and then memory ends the agent (row 215)
