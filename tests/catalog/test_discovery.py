@@ -100,6 +100,24 @@ def test_a_skill_inside_a_skill_is_found_but_not_what_its_own_folders_hold(make_
     assert all(diagnostic.severity is Severity.INFO for diagnostic in registry.diagnostics)
 
 
+@pytest.mark.parametrize("place", ["later", "link"])
+def test_row_398_a_skill_inside_a_skill_takes_no_other_ones_name(
+    make_skill: MakeSkill, tmp_path: Path, place: str
+) -> None:
+    """Seen: a stranger's installed skill brought one in its folder that had another one's name, and so its keys."""
+    strangers, own = tmp_path / "strangers", tmp_path / "own"
+    make_skill("tool", root=make_skill("a-two", root=strangers))
+    wanted = make_skill("tool", root=own)
+    folders = [strangers, own]
+    if place == "link":
+        (strangers / "tool").symlink_to(wanted)
+        folders = [strangers]
+    registry = SkillsRegistry(RegistryConfig(cache=False))
+    registry.discover(folders)
+    assert registry.load_skill("tool").skill_dir.resolve() == wanted.resolve()
+    assert "shadowed-skill" in codes(registry)
+
+
 @pytest.mark.requirement("C4")
 def test_a_skill_file_in_lower_case_is_accepted_with_a_warning(make_skill: MakeSkill) -> None:
     folder = make_skill("one")

@@ -155,7 +155,10 @@ SETTINGS = ("bunfig.toml", ".env", "scripts/tsconfig.json")
         ("r.rb", "", SETTINGS, "ruby"),
         ("r", "#!/usr/bin/env Rscript", (), "Rscript --no-init-file --no-environ --no-restore"),
         ("r", "#!/usr/bin/env Rscript", (".Rprofile",), "Rscript --no-environ --no-restore"),
-        ("r", "#!/usr/bin/octave -q", (), "octave --no-init-file -q"),
+        ("r", "#!/usr/bin/env -S nodejs -r dotenv/config", (), "nodejs"),
+        ("r", "#!/usr/bin/env -S ruby -r./helper -I. -rjson -w", (), "ruby -rjson -w"),
+        ("r", "#!/usr/bin/env -S ruby -r./lib/helper", ("lib/helper.rb",), "ruby -r./lib/helper"),
+        ("r", "#!/usr/bin/perl -I. -Mlib=here -MData::Dumper -w", (), "perl -MData::Dumper -w"),
         ("r", "#!/usr/bin/env -S java --source 17", (), "java -cp /skill --source 17"),
     ],
 )  # fmt: skip
@@ -178,6 +181,18 @@ def test_row_371_interpreters_of_a_script_with_keys_obey_nothing_that_others_lef
     assert len(plan.notes) == (len(given) > len([word for word in words if word in given]))
     without = plan_script(skill, name).request.argv  # a run without keys has nothing that others may not have
     assert without == (f"/usr/bin/{program}", *given, f"/skill/scripts/{name}")
+
+
+@pytest.mark.parametrize("program", ["octave", "octave-cli", "octave-9.2.0"])
+def test_row_402_octave_runs_no_script_with_keys(
+    skill_with: Callable[..., Skill], monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """Seen: ``strjoin.m`` of another skill in the working directory ran in a script with a key."""
+    monkeypatch.setattr(shutil, "which", lambda name, **_: f"/usr/bin/{name}")
+    skill = skill_with({"scripts/r": f"#!/usr/bin/{program}\n"})
+    assert plan_script(skill, "r").request.argv == (f"/usr/bin/{program}", "/skill/scripts/r")
+    with pytest.raises(UnsupportedScriptType, match="Octave takes functions from the working directory"):
+        plan_script(skill, "r", env={"KEY": Secret("sk-weather-123456")})
 
 
 @pytest.mark.parametrize(

@@ -18,19 +18,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repositories import Repository, Run, make_tree, names_below, skill_text
 
-from adk_skills_agent.errors import ConfigError, SourceError
+from adk_skills_agent.errors import ConfigError, IntegrityError, SourceError
 from adk_skills_agent.packages.lock import read_lock as read_package_lock
 from adk_skills_agent.sources import lock_file
 from adk_skills_agent.sources import project as project_module
+from adk_skills_agent.sources.consent import consent_page
 from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills
 from adk_skills_agent.sources.git import checkout
+from adk_skills_agent.sources.integrity import IntegrityCheck, locked_skill_at
 from adk_skills_agent.sources.lock_file import LockedSkill, changed_manifest, read_skill_lock
 from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
 from adk_skills_agent.sources.other_installers import read_other_lock
-from adk_skills_agent.sources.project import Project, compare_all, locked_skill_at
+from adk_skills_agent.sources.project import Project, compare_all
 from adk_skills_agent.sources.signatures import read_signature_policy
 from adk_skills_agent.sources.store import SkillStore
-from adk_skills_agent.sources.tree import SkillTree
+from adk_skills_agent.sources.tree import SkillTree, TreeFile, tree_of
 
 
 def fetched(tree: SkillTree, name: str = "pdf", **about: object) -> FetchedSkill:
@@ -562,6 +564,34 @@ def test_row_358_the_lock_of_an_installed_skill_is_found_by_a_link_to_it_and_to_
     found = locked_skill_at(place if place.name == "pdf" else place / "pdf")
     assert found is not None
     assert found == locked_skill_at(project.skills_folder / "pdf")
+
+
+@pytest.mark.parametrize("beside", [".a/skill.md", "a/SKILL.md", "a/b/SKILL.md"])
+def test_row_399_a_folder_beside_a_locked_skill_does_not_take_its_name(project: Project, beside: str):
+    """Seen: it had the keys of the locked skill, and ``integrity="require"`` looked at no folder without a lock."""
+    project.add([fetched(make_tree())])
+    place = project.skills_folder / beside
+    place.parent.mkdir(parents=True)
+    place.write_text(skill_text("pdf"))
+    check = IntegrityCheck("require")
+    check.check("pdf", project.skills_folder / "pdf", lambda: "1")
+    check.check("other", place.parent, lambda: "1")
+    with pytest.raises(IntegrityError):
+        check.check("pdf", place.parent, lambda: "1")
+
+
+def test_row_400_a_skill_file_in_utf_16_is_read_as_agents_read_it():
+    """Seen: the lock called it by its folder, and agents by the name of another installed skill."""
+    tree = tree_of({"SKILL.md": TreeFile(skill_text("tool").encode("utf-16"))}, "the skill")
+    assert tree.parsed("a-two").metadata.name == "tool"
+
+
+def test_row_398_who_is_asked_is_told_of_skills_in_the_folder_of_one():
+    assert consent_page(fetched(make_tree())).brings == ()
+    texts = {"SKILL.md": skill_text("pdf"), "aa/SKILL.md": skill_text("weather")}
+    page = consent_page(fetched(tree_of({path: TreeFile(text.encode()) for path, text in texts.items()}, "x")))
+    assert page.brings == ("weather",)
+    assert "  brings skills weather" in page.lines()
 
 
 def test_a_lock_is_the_same_text_for_the_same_skills(project: Project, tmp_path: Path):

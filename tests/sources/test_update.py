@@ -36,6 +36,19 @@ def upstream(repository: Repository, body: str, **files: str | None) -> str:
     )
 
 
+def test_row_400_an_update_gives_a_skill_no_other_name(
+    installed: Path, repository: Repository, run: Run, tmp_path: Path
+):
+    """Seen: agents went by the new name, which was another installed skill's, and gave it that one's keys."""
+    repository.write({"skills/csv/SKILL.md": skill_text("csv", "Own.\n")})
+    assert run("add", repository.bare, "--skill", "csv", "--yes").returncode == 0
+    before = (installed / "SKILL.md").read_text()
+    repository.write({"skills/pdf/SKILL.md": skill_text("csv", BODY)})
+    done = run("update", "--yes")
+    assert "Its source calls it 'csv' now" in done.stderr
+    assert (installed / "SKILL.md").read_text() == before
+
+
 def test_nothing_new_is_said_and_nothing_is_written(installed: Path, run: Run, tmp_path: Path):
     lock = (tmp_path / "project/adk-skills.lock").read_bytes()
     assert run("outdated").returncode == 0

@@ -304,6 +304,7 @@ class _Walk:
             stamp = stamp_of_link(status, linked)
             settled = settled and is_settled(linked, self.started_ns)
         if place.owner:
+            self.result.nested.add(location)
             self._say(
                 "nested-skill",
                 Severity.INFO,

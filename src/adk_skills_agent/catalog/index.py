@@ -407,6 +407,7 @@ class Scan:
     # every folder visited, by path; give it to the next scan of the same root
     folders: dict[str, Folder] = field(default_factory=dict)
     skills: list[IndexedSkill] = field(default_factory=list)  # the skills found, in the order of the walk
+    nested: set[str] = field(default_factory=set)  # the locations of those in the folder of another one
     problems: list[Diagnostic] = field(default_factory=list)  # what was repaired, refused, skipped or cut
     # for some of these problems, the other folders that they speak of
     about: dict[Diagnostic, tuple[str, ...]] = field(default_factory=dict)

@@ -6,6 +6,7 @@ import os
 import shlex
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -459,22 +460,27 @@ def _require_existing(
 def _merge(
     scans: dict[ScanRoot, Scan], problems: list[Diagnostic], shadowed: dict[str, str]
 ) -> tuple[dict[str, IndexedSkill], dict[str, ScanRoot], dict[ScanRoot, int]]:
-    """One skill for each name: of the first root in the order of precedence, and there the first found (C8 to C10)."""
+    """One skill for each name: of the first root in the order of precedence, and there the first found (C8 to C10).
+
+    Those that lie in the folder of another skill come last: who installs one knows its own name only (row 398).
+    """
     skills: dict[str, IndexedSkill] = {}
     origins: dict[str, ScanRoot] = {}
-    counts: dict[ScanRoot, int] = {}
-    for root, result in scans.items():
-        before = len(skills)
+    for result in scans.values():
         problems.extend(result.problems)
-        for skill in result.skills:
-            winner = skills.setdefault(skill.name, skill)
-            if winner is skill:
-                origins[skill.name] = root
-            elif not _is_same_file(winner, skill):
-                shadowed[skill.location] = winner.location
-                problems.append(_shadowed(skill, root, winner, origins[skill.name]))
-        counts[root] = len(skills) - before
-    return dict(sorted(skills.items())), origins, counts
+    for are_nested in (False, True):
+        for root, result in scans.items():
+            for skill in result.skills if result.nested or not are_nested else ():
+                if (skill.location in result.nested) is not are_nested:
+                    continue
+                winner = skills.setdefault(skill.name, skill)
+                if winner is skill:
+                    origins[skill.name] = root
+                elif not _is_same_file(winner, skill):
+                    shadowed[skill.location] = winner.location
+                    problems.append(_shadowed(skill, root, winner, origins[skill.name]))
+    found = Counter(origins.values())
+    return dict(sorted(skills.items())), origins, {root: found[root] for root in scans}
 
 
 def _without_skills(scans: Mapping[ScanRoot, Scan]) -> Iterator[Diagnostic]:

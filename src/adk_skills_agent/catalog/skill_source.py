@@ -27,7 +27,7 @@ from adk_skills_agent.catalog.scopes import ScanRoot, Scope
 from adk_skills_agent.catalog.source_lists import SourceLists, age_in_words
 from adk_skills_agent.catalog.untrusted_files import real_path
 from adk_skills_agent.errors import ConfigError, RegistryError, SkillsError
-from adk_skills_agent.format import normalise_name, parse_text
+from adk_skills_agent.format import decoded, normalise_name, parse_text
 from adk_skills_agent.format.models import Diagnostic, ParsedSkill, Severity, SkillMetadata
 from adk_skills_agent.platforms import write_whole
 
@@ -337,10 +337,7 @@ class SourceFeed:
             failure = RegistryError(f"Skill '{name}' cannot be loaded: its source failed. Tell the user, or go on.")
             failure.add_note(f"The source {self.name!r} raised {type(error).__name__}: {error}")
             raise failure from error
-        if (
-            normalise_name(parse_text(files["SKILL.md"].decode("utf-8", "replace"), folder_name=name).metadata.name)
-            != name
-        ):
+        if normalise_name(parse_text(decoded(files["SKILL.md"]), folder_name=name).metadata.name) != name:
             raise RegistryError(f"Skill '{name}' cannot be loaded: its SKILL.md has another name. Tell the user.")
         with self._lock:
             self._write(name, files)

@@ -274,7 +274,7 @@ def prepare_command(
 
 def _outside_of_installed(skill: Skill) -> Path | None:
     """Where the lock of a skill goes that ``adk-skills add`` installed: beside it, it would be a local edit."""
-    from adk_skills_agent.sources.project import locked_skill_at
+    from adk_skills_agent.sources.integrity import locked_skill_at
 
     found = locked_skill_at(skill.skill_dir)
     if found is None:

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     )
     from adk_skills_agent.format.parser import parse_file, parse_head, parse_read, parse_text
     from adk_skills_agent.format.properties import SkillProperties, read_properties, to_available_skills_xml, to_prompt
-    from adk_skills_agent.format.reading import MAX_SKILL_BYTES, SkillFileText, find_skill_md, read_head, read_text
+    from adk_skills_agent.format.reading import (
+        MAX_SKILL_BYTES,
+        SkillFileText,
+        decoded,
+        find_skill_md,
+        read_head,
+        read_text,
+    )
     from adk_skills_agent.format.template import create_skill_template
     from adk_skills_agent.format.validator import ValidationResult, validate_metadata, validate_skill
 
@@ -29,7 +36,7 @@ _NAMES = {
     "models": "Diagnostic ParsedSkill Severity SkillMetadata YamlValue normalise_name",
     "parser": "parse_file parse_head parse_read parse_text",
     "properties": "SkillProperties read_properties to_available_skills_xml to_prompt",
-    "reading": "MAX_SKILL_BYTES SkillFileText find_skill_md read_head read_text",
+    "reading": "MAX_SKILL_BYTES SkillFileText decoded find_skill_md read_head read_text",
     "template": "create_skill_template",
     "validator": "ValidationResult validate_metadata validate_skill",
 }

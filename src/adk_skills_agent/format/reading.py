@@ -103,6 +103,11 @@ def read_text(path: Path, opener: Opener = os.open) -> SkillFileText:
     return _text(path, data, size, complete=True)
 
 
+def decoded(data: bytes) -> str:
+    """The text of a SKILL.md's bytes, as :func:`read_text` reads it: who looks at a skill sees what an agent will."""
+    return _text(Path("SKILL.md"), data, len(data), complete=True).text
+
+
 def _open(path: Path, opener: Opener) -> tuple[int, int]:
     # Without O_NONBLOCK a named pipe called SKILL.md would hang the whole discovery.
     try:

@@ -177,14 +177,15 @@ _SETTINGS: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType(
 _NOT_READING: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType(
     {
         "Rscript": (("--no-init-file", ".Rprofile"), ("--no-environ", ".Renviron"), ("--no-restore", ".RData")),
-        "octave": (("--no-init-file", ".octaverc"),),
     }
 )
 """And the option without which these read one."""
 _LOADING = re.compile(
     r"(?:-r|--(?:require|import|preload|loader|experimental-loader|(env-file(?:-if-exists)?)))(?:=(.+))?"
 )
-_IN_JAVASCRIPT = re.compile("node|bun|tsx")
+_IN_JAVASCRIPT = re.compile(r"node(js)?[\d.]*|bun|tsx|ts-node.*|babel-node")
+_PLACES_OF_MODULES = re.compile(r"-(?:I|[Mm]lib=|(r))(.*)")  # of Ruby and Perl
+_OF_OCTAVE = re.compile(r"octave(-cli)?[\d.-]*")
 # "." is where modules are looked for first; they are the skill's, whose folder the variable names at each level.
 _OF_LUA = """\
 local skill = ";" .. os.getenv("SKILL_DIR") .. "/"
@@ -207,6 +208,11 @@ def _of_skill(
     words = [*command, str(script)]
     if root is None:
         return tuple(words), ()
+    if _OF_OCTAVE.fullmatch(program):  # each function is looked for there first, and no option changes that (row 402)
+        raise UnsupportedScriptType(
+            "Octave takes functions from the working directory, where another skill may have left some, so it runs no "
+            "script of a skill with keys, hosts or programs. Do it another way, or tell the user."
+        )
     path = script.relative_to(SKILL_DIR)
     if re.fullmatch(r"lua(jit)?[\d.]*", program):
         words[1:1] = ["-e", _OF_LUA]
@@ -222,20 +228,25 @@ def _of_skill(
     kept: list[str] = [words[0], *settings]
     dropped: list[str] = []
     rest = iter(words[1:])
+    of_ruby = re.fullmatch(r"(?:ruby|perl)[\d.]*", program) is not None
+    looking = _LOADING if _IN_JAVASCRIPT.fullmatch(program) else _PLACES_OF_MODULES if of_ruby else None
     for word in rest:
-        found = _LOADING.fullmatch(word) if _IN_JAVASCRIPT.fullmatch(program) else None
+        found = looking.fullmatch(word) if looking is not None else None
         name = "" if found is None else found[2] or next(rest, "")
         option = [word] if found is None or found[2] else [word, name]
-        is_own = found is None or _is_own(root, name, is_file=bool(found[1]))
+        if of_ruby and found is not None and found[1] and not name.startswith("."):
+            is_own = True  # one of the language's own places
+        else:
+            is_own = found is None or _is_own(root, name, is_file=of_ruby or bool(found[1]))
         (kept if is_own else dropped).extend(option)
     note = f"Its first line has {' '.join(dropped)[:100]}, which the skill does not have and is left out here."
     return tuple(kept), (note,) if dropped else ()
 
 
 def _is_own(root: Path, name: str, *, is_file: bool) -> bool:
-    """Whether what Node.js finds by this name from the working directory is the skill's, or the language's own."""
+    """Whether what is found by this name from the working directory is the skill's, or the language's own."""
     first = name.removeprefix("./").partition("/")[0] if is_file or name.startswith("./") else "node_modules"
-    return name.startswith(("/", "node:")) or (root / first).exists()
+    return name.startswith(("/", "node:")) or (first not in {"", ".", ".."} and (root / first).exists())
 
 
 _NOT_TO_RUN = ("assets/", "references/")

@@ -31,6 +31,7 @@ class ConsentPage:
     needs: Needs | None  # what it needs to run; None when that cannot be read
     findings: tuple[Finding, ...]  # what the scan found, the gravest first
     replaces: str = ""  # where the installed skill is from that it takes the place of; empty for none
+    brings: tuple[str, ...] = ()  # names of skills in its folder, which agents see as well
 
     @property
     def stops(self) -> bool:
@@ -61,6 +62,7 @@ class ConsentPage:
             "scripts": list(self.scripts),
             "requires": list(skill.requires),
             "replaces": self.replaces,
+            "brings": list(self.brings),
             "needs": [need.to_dict() for need in self.needs.needs] if self.needs else None,
             "ignored_tools": self.ignored_tools,
             "findings": [finding.to_dict() for finding in self.findings],
@@ -80,7 +82,8 @@ class ConsentPage:
         ]
         if self.replaces:
             lines.append(f"  replaces  the one from {self.replaces}")
-        for title, names in (("scripts", self.scripts), ("needs skills", skill.requires), *self._needed()):
+        lists = (("scripts", self.scripts), ("brings skills", self.brings), ("needs skills", skill.requires))
+        for title, names in (*lists, *self._needed()):
             if names:
                 more = f" and {len(names) - 12} more" if len(names) > 12 else ""
                 lines.append(f"  {title:<9} {', '.join(names[:12])}{more}")
@@ -122,10 +125,12 @@ def consent_page(skill: FetchedSkill, installed: LockedSkill | None = None) -> C
         for path, file in skill.tree.files.items()
         if file.executable or path.lower().endswith(_PROGRAM_SUFFIXES) or file.data[:2] == b"#!"
     )
-    return ConsentPage(skill, scripts, _needs(skill), tuple(scan_tree(skill.tree)), replaces)
+    needs, brings = _look(skill)
+    return ConsentPage(skill, scripts, needs, tuple(scan_tree(skill.tree)), replaces, brings)
 
 
-def _needs(skill: FetchedSkill) -> Needs | None:
+def _look(skill: FetchedSkill) -> tuple[Needs | None, tuple[str, ...]]:
+    """What it needs, and the names of the skills in its folder (row 398)."""
     from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
     from adk_skills_agent.errors import SkillsError
     from adk_skills_agent.packages import read_needs
@@ -140,11 +145,13 @@ def _needs(skill: FetchedSkill) -> Needs | None:
                 f"The temporary folder {place} cannot be written: {error.strerror}. Make room, or set TMPDIR."
             ) from error
         registry = SkillsRegistry(RegistryConfig(cache=False))
-        registry.discover([folder])
+        registry.discover([Path(place)])
+        names = {Path(one.file).parent: one.name for one in registry.list_metadata() if one.file}
+        own = names.pop(folder, None)
         try:
-            return read_needs(registry.load_skill(next(iter(registry)))) if len(registry) else None
+            return read_needs(registry.load_skill(own)) if own else None, tuple(sorted(names.values()))
         except SkillsError:
-            return None
+            return None, tuple(sorted(names.values()))
 
 
 def grave(pages: Sequence[ConsentPage]) -> list[ConsentPage]:

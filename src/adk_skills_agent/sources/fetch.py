@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from adk_skills_agent.errors import ParseError, SourceError, nearest
-from adk_skills_agent.format import normalise_name, parse_text
+from adk_skills_agent.format import decoded, normalise_name, parse_text
 from adk_skills_agent.sandbox import remove_tree, temporary_prefix
 from adk_skills_agent.sources.archives import MAX_PACKED_BYTES, read_archive, read_archive_file, skills_of
 from adk_skills_agent.sources.git import GitCheckout, checkout
@@ -475,7 +475,7 @@ def _names_of(files: Mapping[str, bytes]) -> dict[str, str]:
     found = {}
     for folder, data in files.items():
         try:
-            parsed = parse_text(data.decode("utf-8", "replace"), folder_name=folder.rpartition("/")[2] or "skill")
+            parsed = parse_text(decoded(data), folder_name=folder.rpartition("/")[2] or "skill")
         except ParseError:
             continue
         found[folder] = parsed.metadata.name

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
+from adk_skills_agent.catalog.settings import RegistryConfig, home_folder, settings_folder
 from adk_skills_agent.errors import ConfigError, IntegrityError
-from adk_skills_agent.sources.lock_file import manifest_path
-from adk_skills_agent.sources.project import compare, locked_skill_at
+from adk_skills_agent.sources.lock_file import LOCK_FILE, SKILLS_FOLDER, LockedSkill, manifest_path, read_skill_lock
+from adk_skills_agent.sources.project import compare
 from adk_skills_agent.sources.signatures import read_signature_policy
 
 logger = logging.getLogger(__name__)
@@ -44,9 +45,12 @@ class IntegrityCheck:
         """
         try:
             found = locked_skill_at(folder)
+            other = None if found is not None and found[0].name == name else locked_elsewhere(name, folder)
         except ConfigError as error:
             self._say(name, folder, (error.message,))
             return
+        if other is not None:  # row 399
+            self._say(name, folder, (f"the lock has this name for {other}",))
         if found is None:
             return
         locked, lock = found
@@ -91,3 +95,51 @@ def _modified(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
+
+
+def locked_skill_at(folder: Path) -> tuple[LockedSkill, Path] | None:
+    """The lock's entry for an installed skill, and the lock; None when no lock names that folder.
+
+    The lock names a place, which may be a link itself, or be reached by one (row 358). Raises ``ConfigError`` when the
+    lock cannot be used.
+    """
+    written = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
+    places = (written, written.parent.resolve() / written.name, written.resolve())
+    return next(filter(None, map(_locked_at, dict.fromkeys(places))), None)
+
+
+def _locked_at(place: Path) -> tuple[LockedSkill, Path] | None:
+    if place.parent.parts[-2:] != tuple(SKILLS_FOLDER.split("/")):
+        return None
+    root = place.parent.parent.parent
+    for lock in _locks_of(root):
+        found = read_skill_lock(lock).skills.get(place.name)
+        if found is not None and root / found.path == place:
+            return found, lock
+    return None
+
+
+def locked_elsewhere(name: str, folder: Path) -> Path | None:
+    """The other place that a lock has for the name of a skill in the same folder of installed skills; None when there
+    is none. Raises ``ConfigError`` when the lock cannot be used.
+    """
+    written = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
+    for place in (written, written.resolve()):
+        for skills in place.parents:
+            if skills.parts[-2:] == tuple(SKILLS_FOLDER.split("/")):
+                root = skills.parent.parent
+                for lock in _locks_of(root):
+                    found = read_skill_lock(lock).skills.get(name)
+                    if found is not None and (root / found.path).resolve() != written.resolve():
+                        return root / found.path
+    return None
+
+
+def _locks_of(root: Path) -> list[Path]:
+    """The locks that name skills in ``.agents/skills`` of a folder: a project's, and the user's own."""
+    locks = [root / LOCK_FILE]
+    settings = settings_folder(RegistryConfig())
+    home = home_folder(RegistryConfig())
+    if settings is not None and home is not None and root in {Path(home), Path(home).resolve()}:
+        locks.append(Path(settings) / LOCK_FILE)
+    return [lock for lock in locks if lock.is_file()]

@@ -762,34 +762,6 @@ class UserSkills(Project):
         self.manifest = Path(settings) / "adk-skills.toml"
 
 
-def locked_skill_at(folder: Path) -> tuple[LockedSkill, Path] | None:
-    """The lock's entry for an installed skill, and the lock; None when no lock names that folder.
-
-    The lock names a place, which may be a link itself, or be reached by one (row 358). Raises ``ConfigError`` when the
-    lock cannot be used.
-    """
-    written = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
-    places = (written, written.parent.resolve() / written.name, written.resolve())
-    return next(filter(None, map(_locked_at, dict.fromkeys(places))), None)
-
-
-def _locked_at(place: Path) -> tuple[LockedSkill, Path] | None:
-    if place.parent.parts[-2:] != tuple(SKILLS_FOLDER.split("/")):
-        return None
-    root = place.parent.parent.parent
-    locks = [root / LOCK_FILE]
-    settings = settings_folder(RegistryConfig())
-    home = home_folder(RegistryConfig())
-    if settings is not None and home is not None and root in {Path(home), Path(home).resolve()}:
-        locks.append(Path(settings) / LOCK_FILE)
-    for lock in locks:
-        if lock.is_file():
-            found = read_skill_lock(lock).skills.get(place.name)
-            if found is not None and root / found.path == place:
-                return found, lock
-    return None
-
-
 def _needs_of_others(lock: SkillLock, names: Collection[str]) -> dict[str, str]:
     """What skills other than these need, and which one needs it."""
     from adk_skills_agent.sources.requires import required_name

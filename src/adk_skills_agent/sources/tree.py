@@ -80,10 +80,9 @@ class SkillTree:
 
     def parsed(self, folder_name: str) -> ParsedSkill:
         """The SKILL.md as the lenient profile reads it. Raises ``ParseError`` when it is empty."""
-        from adk_skills_agent.format import parse_text  # reads YAML, which digests do without
+        from adk_skills_agent.format import decoded, parse_text  # reads YAML, which digests do without
 
-        text = self.files[self.skill_file].data.decode("utf-8", "replace").replace("\r\n", "\n")
-        return parse_text(text, folder_name=folder_name)
+        return parse_text(decoded(self.files[self.skill_file].data), folder_name=folder_name)
 
     def license(self, folder_name: str) -> str:
         """What the skill says of its licence: the field, else the first line of its licence file; empty for nothing."""

@@ -324,9 +324,20 @@ def _planned(
             return _failed(locked, error, unreadable=True)
     if found is None:
         return SkillUpdate(locked, base, ours, None, None)
+    if found != "same" and (renamed := _renamed(locked, base, found.tree)) is not None:
+        return _failed(locked, renamed)
     theirs = _unchanged(project, locked, base) if found == "same" else replace(found, name=locked.name)
     merged, conflicts = merge_trees(base, ours, theirs.tree, prefer)
     return SkillUpdate(locked, base, ours, theirs, merged, conflicts)
+
+
+def _renamed(locked: LockedSkill, base: SkillTree, theirs: SkillTree) -> SourceError | None:
+    """What to say when its SKILL.md has another name than before: agents go by it, and so do grants (row 400)."""
+    name, before = (tree.parsed(locked.name).metadata.name for tree in (theirs, base))
+    if name in {before, locked.name}:
+        return None
+    again = f"adk-skills remove {locked.name}, then adk-skills add"
+    return SourceError(f"Its source calls it {name!r} now, so it is not updated. To have it under that name: {again}.")
 
 
 def _unchanged(project: Project, locked: LockedSkill, base: SkillTree) -> FetchedSkill:

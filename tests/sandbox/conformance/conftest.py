@@ -213,7 +213,7 @@ NOT_GVISOR = {
     "test_row_16_cpu_of_strays_that_are_killed_is_reported": _NO_TIMES,
     "test_row_17_limits_cannot_be_raised_nor_those_of_others_changed": _OWN_KERNEL,
     "test_row_56_no_network_is_reached_and_refusal_is_immediate": "it refuses with other numbers",
-    "test_row_62_calls_by_another_table_end_the_process": _OWN_KERNEL,
+    "test_row_62_calls_by_another_table_do_not_go_through": _OWN_KERNEL,
     "test_row_63_nothing_can_be_typed_into_a_terminal": "it refuses with other numbers",
     "test_row_64_the_kernel_cannot_be_configured": _OWN_KERNEL,
     "test_row_344_nobody_reads_what_all_of_the_machine_waits_for_meanwhile": _OWN_KERNEL,

@@ -13,7 +13,7 @@ from adk_skills_agent.sandbox.process import seccomp, system_calls
 from adk_skills_agent.sandbox.process.seccomp import STARTS_MODPROBE, kernel_sentences
 from adk_skills_agent.sandbox.process.system_calls import ALLOWED, LAST_KNOWN, NUMBERS
 
-PASS, KILL, PRETENDED = "passes", "kills the process", "is answered with success"
+PASS, PRETENDED = "passes", "is answered with success"
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 AUDIT_I386 = 0x40000003
 EPERM, ENOSYS = errno.EPERM, errno.ENOSYS
@@ -40,7 +40,7 @@ def decide(program: bytes, arch: str, number: int, *arguments: int, audit: int |
         if operation == 0x20:
             (accumulator,) = struct.unpack_from("<I", data, value)
         elif operation == 0x06:
-            return {0x7FFF0000: PASS, 0x80000000: KILL, 0x00050000: PRETENDED}.get(value, value & 0xFFFF)
+            return {0x7FFF0000: PASS, 0x00050000: PRETENDED}.get(value, value & 0xFFFF)
         elif operation == 0x54:
             accumulator &= value
         else:
@@ -81,11 +81,12 @@ def test_what_leads_out_of_a_sandbox_is_refused_everywhere(arch, profile, name):
 
 
 @pytest.mark.parametrize("profile", seccomp.PROFILES)
-def test_row_62_calls_of_another_architecture_kill_the_process(profile):
+def test_rows_62_and_401_calls_of_another_architecture_are_unknown(profile):
+    """To kill the process is logged: 2,100 records a second in the machine's audit log, so that older ones go."""
     program = seccomp.program("x86_64", profile)
-    assert decide(program, "x86_64", 20, audit=AUDIT_I386) == KILL
-    assert decide(program, "x86_64", 0x40000000 + 39) == KILL  # x32's getpid
-    assert decide(seccomp.program("aarch64", profile), "aarch64", 20, audit=AUDIT["x86_64"]) == KILL
+    assert decide(program, "x86_64", 20, audit=AUDIT_I386) == ENOSYS
+    assert decide(program, "x86_64", 0x40000000 + 39) == ENOSYS  # x32's getpid
+    assert decide(seccomp.program("aarch64", profile), "aarch64", 20, audit=AUDIT["x86_64"]) == ENOSYS
 
 
 @both

@@ -385,8 +385,8 @@ class FoundSkill:
 
 def _is_of_mcp(folder: Path) -> bool:
     """Whether a lock says that the skill in a folder was installed from an MCP server."""
+    from adk_skills_agent.sources.integrity import locked_skill_at
     from adk_skills_agent.sources.origin import OriginKind
-    from adk_skills_agent.sources.project import locked_skill_at
 
     try:
         found = locked_skill_at(folder)

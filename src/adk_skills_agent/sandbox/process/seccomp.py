@@ -3,8 +3,8 @@
 It is an allow-list: what container engines allow by default (:data:`~.system_calls.ALLOWED`), less what lets a process
 out of its sandbox, into another process, at things of the whole machine or at rarely used kernel code (attack rows 17,
 25, 26, 56 to 63, 75 to 85). A known call that is not on the list gets EPERM, an unknown one of a newer kernel ENOSYS,
-as an older kernel would answer. Attack row 62: another architecture's calls (i386, x32) kill the process, because their
-numbers mean something else.
+as an older kernel would answer. Attack row 62: another architecture's calls (i386, x32), whose numbers mean something
+else, are unknown, too. They do not kill the process: the kernel logs that in the machine's audit log (row 401).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 
 _AND = 0x54
 _LOAD, _IF_EQUAL, _IF_NOT_LESS, _IF_MORE, _IF_BITS, _RETURN = 0x20, 0x15, 0x35, 0x25, 0x45, 0x06
-_PASS, _KILL, _ANSWER = 0x7FFF0000, 0x80000000, 0x00050000
+_PASS, _ANSWER = 0x7FFF0000, 0x00050000
 _REFUSE = _ANSWER | errno.EPERM
 _UNKNOWN = _ANSWER | errno.ENOSYS
 _UNSUPPORTED = _ANSWER | errno.EOPNOTSUPP  # as on a file system without it, which every program expects
@@ -273,11 +273,11 @@ class _Program:
         self._code: list[bytes] = []
         self._put(_LOAD, _ARCH)
         self._put(_IF_EQUAL, _AUDIT_ARCH[arch], skip_true=1)
-        self._put(_RETURN, _KILL)
+        self._put(_RETURN, _UNKNOWN)
         self._put(_LOAD, _NUMBER)
         if arch == "x86_64":
             self._put(_IF_NOT_LESS, _X32_BIT, skip_false=1)
-            self._put(_RETURN, _KILL)
+            self._put(_RETURN, _UNKNOWN)
         self._put(_IF_MORE, LAST_KNOWN, skip_false=1)
         self._put(_RETURN, _UNKNOWN)
 

@@ -16,6 +16,7 @@ from importlib import resources
 from itertools import islice
 from typing import Any
 
+from adk_skills_agent.format import decoded
 from adk_skills_agent.format.models import nfkc
 from adk_skills_agent.sources.scan.capabilities import capability_findings
 from adk_skills_agent.sources.scan.flow import family_of, flow_findings, spelled_out
@@ -149,7 +150,7 @@ _BEYOND_PURPOSE = re.compile(
 
 def _description(tree: SkillTree) -> str:
     """What the skill says it is for, before it is activated."""
-    head = tree.files[tree.skill_file].data[:8192].decode("utf-8", "replace")
+    head = decoded(tree.files[tree.skill_file].data[:8192])
     return head.split("\n---", 1)[0]
 
 
@@ -219,7 +220,7 @@ def _scan_file(path: str, data: bytes, most: int) -> list[Finding]:
     is_code = is_code or _REQUIREMENTS.search(name) is not None or bool(family_of(path, ""))
     if not is_text and not is_code and b"\0" in data[:8192]:
         return []
-    text = data[:most].decode("utf-8", "replace")
+    text = decoded(data[:most])
     found = list(_hidden(path, text))
     if len(data) > most:
         says = (
