@@ -274,3 +274,17 @@ def _below(path: str | None, root: str, point: str) -> str | None:
     if inside.startswith(".."):
         return None
     return os.path.normpath(f"{point}/{inside}")
+
+
+_MOST_FILES = 1 << 16
+
+
+def allow_many_files() -> None:
+    """Have as many files open as this process may, up to 65,536: most systems begin with 1,024, for old programs."""
+    if sys.platform != "win32":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

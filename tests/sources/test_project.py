@@ -580,6 +580,19 @@ def test_row_399_a_folder_beside_a_locked_skill_does_not_take_its_name(project: 
         check.check("pdf", place.parent, lambda: "1")
 
 
+def test_row_406_what_was_found_as_locked_is_what_may_run(project: Project):
+    """Seen: bytes that were exchanged while a run waited for its turn, or during the look, had the skill's keys."""
+    project.add([fetched(make_tree())])
+    folder = project.skills_folder / "pdf"
+    assert IntegrityCheck("require").check("pdf", folder, lambda: "1") == "1"
+    assert IntegrityCheck("warn").check("pdf", folder, lambda: "1") == ""
+    assert IntegrityCheck("require").check("other", folder.parent / "other", lambda: "1") == ""
+    check, versions = IntegrityCheck("require"), iter("1211")
+    for _ in range(2):  # nor is it remembered
+        with pytest.raises(IntegrityError):
+            check.check("pdf", folder, lambda: next(versions))
+
+
 def test_row_400_a_skill_file_in_utf_16_is_read_as_agents_read_it():
     """Seen: the lock called it by its folder, and agents by the name of another installed skill."""
     tree = tree_of({"SKILL.md": TreeFile(skill_text("tool").encode("utf-16"))}, "the skill")

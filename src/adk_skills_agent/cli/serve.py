@@ -140,7 +140,8 @@ def _clients(
 
 
 def _serve_http(place: str, clients: dict[str, CatalogReader], version: str) -> None:
-    from adk_skills_agent.sources.mcp.server import TokenGate, allow_many_files, http_protocol
+    from adk_skills_agent.platforms import allow_many_files
+    from adk_skills_agent.sources.mcp.server import TokenGate, http_protocol
 
     host, _, port = place.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:

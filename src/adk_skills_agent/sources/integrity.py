@@ -36,8 +36,11 @@ class IntegrityCheck:
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[str, tuple[str, ...]]] = {}
 
-    def check(self, name: str, folder: Path, version: Callable[[], str]) -> None:
+    def check(self, name: str, folder: Path, version: Callable[[], str]) -> str:
         """Look at one skill. Blocks; reads its files only when one may have changed.
+
+        Returns the version that was found as locked, which is what may be used (row 406); empty where no lock names the
+        skill, or differences are only told.
 
         Raises:
             IntegrityError: It differs and ``require`` was asked for. The sentence is for the model, the notes for the
@@ -48,14 +51,15 @@ class IntegrityCheck:
             other = None if found is not None and found[0].name == name else locked_elsewhere(name, folder)
         except ConfigError as error:
             self._say(name, folder, (error.message,))
-            return
+            return ""
         if other is not None:  # row 399
             self._say(name, folder, (f"the lock has this name for {other}",))
         if found is None:
-            return
+            return ""
         locked, lock = found
         manifest = manifest_path(lock.parent)
-        stamp = f"{version()} {locked.tree} {locked.signer} {_modified(manifest)}"
+        current = version()
+        stamp = f"{current} {locked.tree} {locked.signer} {_modified(manifest)}"
         with self._lock:
             known = self._seen.get(str(folder))
         if known is None or known[0] != stamp:
@@ -65,6 +69,8 @@ class IntegrityCheck:
             except ConfigError as error:
                 state = replace(state, unsigned=error.message)
             known = (stamp, () if state.is_same else (*state.sentences(), f"see {lock}"))
+            if version() != current:
+                known = (stamp, ("it changed while it was looked at",))
             with self._lock:
                 if len(self._seen) >= _KEPT:
                     self._seen.clear()
@@ -74,6 +80,7 @@ class IntegrityCheck:
             fresh = False
         if known[1]:
             self._say(name, folder, known[1], fresh=fresh)
+        return current if self.mode == "require" else ""
 
     def _say(self, name: str, folder: Path, changes: tuple[str, ...], *, fresh: bool = True) -> None:
         place = os.fspath(folder)

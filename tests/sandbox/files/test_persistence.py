@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,19 @@ def test_a_file_takes_the_place_of_a_folder_of_its_name(workspace, session):
     (session / "d/f/below").mkdir(parents=True)
     assert persist(workspace, collect(workspace, POLICY), session, POLICY) == []
     assert (session / "d/f").read_bytes() == b"the run's"
+
+
+def test_no_more_is_kept_than_the_next_run_can_copy_in_and_old_files_stay(workspace, session):
+    """Seen: a script left 20,001 files, and no script of the session could be run any more, not even to remove them."""
+    policy = replace(POLICY, workspace_inodes=200)
+    (session / "old").write_bytes(b"of an earlier run")
+    for folder in range(10):
+        Path(workspace.work, f"new{folder}").mkdir()
+        for number in range(25):
+            Path(workspace.work, f"new{folder}/{number}").write_bytes(b"x")
+    notes = persist(workspace, collect(workspace, POLICY), session, policy)
+    assert len(list(session.rglob("*"))) == 198  # a hundredth is left for the next run
+    assert (session / "old").read_bytes() == b"of an earlier run"
+    assert any(
+        "was not kept: the workspace would have more files and folders than workspace_inodes" in n for n in notes
+    )

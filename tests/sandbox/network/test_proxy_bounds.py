@@ -519,3 +519,14 @@ async def test_an_agent_without_descriptors_lets_connections_wait(make: Make) ->
         client.send(b"CONNECT evil.test:443 HTTP/1.1\r\n\r\n")
         answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 100), 10)
     assert answer.startswith(b"HTTP/1.1 403 ")
+
+
+def test_row_405_an_agent_with_granted_hosts_may_have_more_than_1024_files_open(monkeypatch):
+    """Seen: one user's runs, sessions and connections were all 1,024, and no run of anybody could be set up."""
+    import resource
+
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: given[-1] if given else (1024, 20_000))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: given.append(limits))
+    assert proxy.Shares().connections == 20_000 // 4
+    assert given == [(20_000, 20_000)]

@@ -48,6 +48,7 @@ from adk_skills_agent.sandbox.process.watchdog import (
     Limits,
     Watchdog,
     Watched,
+    _first_to_go,
     _held_problem,
     _hidden_memory,
     works_here,
@@ -540,6 +541,44 @@ def test_row_395_a_socket_does_not_make_memory_of_the_machine_a_runs(monkeypatch
     disk = DiskLimit(lambda *_: (5, 1), 1, None)
     run = Limits(MARKS, 512 << 20, None, (disk,), lambda *_: None, lambda: None)
     assert _hidden_memory(run, 512 << 20, 857 << 20, [1]) == ((857 << 20) - 5 if counts else 0)
+
+
+@pytest.mark.parametrize(
+    ("took", "goes", "waits"),
+    [(0.005, 1 << 40, 1), (0.4, 0, 40), (0.4, 60 << 20, 8), (0.4, 600 << 20, 1), (0.4, -(1 << 40), 40)],
+)
+def test_row_403_memory_that_goes_fast_is_looked_at_however_long_a_look_takes(monkeypatch, took, goes, waits):
+    """Seen: beside 2,700 sleeping processes the next look came after 4 s; a run had 3.3 GiB with a limit of 512 MiB."""
+    place, clock, left, slept = "adk_skills_agent.sandbox.process.watchdog", [0.0], [1 << 45], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += seconds
+        left[0] -= goes
+
+    monkeypatch.setattr(f"{place}.time.sleep", sleep)
+    monkeypatch.setattr(f"{place}.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(f"{place}.memory_left", lambda: left[0])
+    watchdog = Watchdog.__new__(Watchdog)
+    limits = Limits(MARKS, 512 << 20, None, (), lambda *_: None, lambda: None)
+    watchdog._changed, watchdog._runs = threading.Condition(), {Watched(lambda: False, lambda: None, limits=limits)}
+    watchdog._rest(took)
+    assert len(slept) in {waits, waits + 1}
+
+
+def test_row_404_a_run_that_shows_the_memory_goes_first_when_all_is_gone(monkeypatch):
+    """Seen: three runs with 10 MiB that had worked for a while were ended before the six that had 420 MiB each."""
+    now = MachineMemory(available=40 << 20, is_scarce=True)
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.most_in_kernel", lambda *_, **__: 0)
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.hiding_places", lambda *_: 0)
+    process = next(one for one in all_processes() if one.pid == os.getpid())
+    runs, members = [], {}
+    for name, ticks, mib in (("small", 50, 10), ("large", 1, 420), ("other", 1, 400)):
+        run = Limits(replace(MARKS, run_id=name), 512 << 20, None, (), lambda *_: None, lambda: None)
+        run._before = MachineMemory(available=(900 if name == "small" else 600) << 20)
+        runs.append(run)
+        members[name] = [replace(process, system_ticks=ticks, rss_pages=(mib << 20) // PAGE_BYTES)]
+    assert _first_to_go(runs, members, now) is runs[1]
 
 
 def test_row_393_the_program_of_a_process_is_no_list_of_locks(tmp_path):

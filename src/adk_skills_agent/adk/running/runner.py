@@ -190,6 +190,7 @@ class OwnSandbox:
         try:
             workspace = claim.open()
             skill = call.skill.local()
+            version = call.version or call.skill.pinned()
             ready = self._ready(runtime, skill, call)
             plan = plan_script(
                 skill,
@@ -202,7 +203,7 @@ class OwnSandbox:
                 workspace=workspace.path,
                 spill_dir=workspace.spill,
                 on_output=self.on_output,
-                digest=call.skill.copy_digest(call.version) if call.version else "",
+                digest=call.skill.copy_digest(version) if version else "",
                 hosts=call.hosts,
             )
             policy = plan.request.policy

@@ -152,7 +152,7 @@ def skill_mounts(skills: list[MountedSkill], versions: dict[str, str]) -> tuple[
     mounts = []
     for mounted in skills:
         local = mounted.skill.local()
-        version = versions.get(mounted.skill.name, "")
+        version = versions.get(mounted.skill.name, "") or mounted.skill.pinned()
         mounts.append(
             ReadOnlyMount(
                 local.skill_dir,

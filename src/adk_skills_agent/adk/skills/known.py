@@ -80,6 +80,13 @@ class KnownSkill(ABC):
         Raises ``SkillsError`` when a part of it cannot be read.
         """
 
+    def pinned(self) -> str:
+        """The version that a run has to have, although nobody was asked for it; empty for any. Blocks.
+
+        Raises ``SkillsError`` when it is not what its lock says.
+        """
+        return ""
+
     @abstractmethod
     def files(self) -> tuple[str, ...]:
         """The paths of every file but its SKILL.md, sorted, relative to the skill with ``/``."""

@@ -195,9 +195,14 @@ class DiskSkill(KnownSkill):
         self._check()
         return self._skill
 
-    def _check(self) -> None:
-        if self._integrity is not None:
-            self._integrity.check(self.name, self._skill.skill_dir, self._version.now)
+    def pinned(self) -> str:
+        """The version that its lock names, where ``integrity="require"`` was asked for."""
+        return self._check()
+
+    def _check(self) -> str:
+        if self._integrity is None:
+            return ""
+        return self._integrity.check(self.name, self._skill.skill_dir, self._version.now)
 
     def _remember(self, path: str) -> None:
         self._found.pop(path, None)

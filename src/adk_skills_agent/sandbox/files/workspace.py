@@ -373,15 +373,25 @@ _MAX_NOTES = 50
 _MOST_BEYOND_END = 1 << 20  # a file system may reserve some for a file that grows
 
 
+_TOO_MANY = "the workspace would have more files and folders than workspace_inodes"
+
+
 def persist(workspace: Workspace, collected: Collected, target: Path, policy: SandboxPolicy) -> list[str]:
-    """Move new and changed files into ``target``, inside ``workspace_bytes``; remove there what the run removed.
+    """Move new and changed files into ``target``, inside ``workspace_bytes`` and ``workspace_inodes``, and remove there
+    what the run removed.
 
     A sentence comes for each file that could not be brought back, or is kept as it was before the run.
     """
     top = os.open(target, _FOLDER)
     try:
         notes = _remove_gone(workspace, collected, top)
+        places = _places(workspace, collected, target, policy)
         for path in collected.folders:
+            if _info(top, path) is None:
+                if places <= 0:
+                    notes.append(_not_kept(top, path, _TOO_MANY))
+                    continue
+                places -= 1
             try:
                 _make_folder(top, path)
             except OSError as error:
@@ -391,7 +401,7 @@ def persist(workspace: Workspace, collected: Collected, target: Path, policy: Sa
         for path in collected.outside:
             notes.append(_not_kept(top, path, "it has a hard link outside of the workspace"))
         if collected.changed:
-            notes += _bring_back(workspace, collected, top, policy)
+            notes += _bring_back(workspace, collected, top, policy, places)
     finally:
         os.close(top)
     if len(notes) > _MAX_NOTES:
@@ -399,7 +409,21 @@ def persist(workspace: Workspace, collected: Collected, target: Path, policy: Sa
     return notes
 
 
-def _bring_back(workspace: Workspace, collected: Collected, top: int, policy: SandboxPolicy) -> list[str]:
+def _places(workspace: Workspace, collected: Collected, target: Path, policy: SandboxPolicy) -> int:
+    """How many more files and folders ``target`` may have: with more the next run could not copy it in, or make any."""
+    most = _DEFAULT_ENTRIES if policy.workspace_inodes is None else policy.workspace_inodes
+    most -= most // 100
+    if 2 * len(workspace.persistent) + len(collected.folders) + len(collected.changed) <= most:
+        return most
+    top = open_folder(str(target))
+    try:
+        with contextlib.closing(Walk(most).entries(top)) as entries:
+            return most - sum(1 for _ in entries)
+    finally:
+        os.close(top)
+
+
+def _bring_back(workspace: Workspace, collected: Collected, top: int, policy: SandboxPolicy, places: int) -> list[str]:
     notes: list[str] = []
     sizes = {path: info.st_size for path, info in collected.changed.items()}
     earlier = {path: _size(top, path) for path in sizes}
@@ -418,6 +442,11 @@ def _bring_back(workspace: Workspace, collected: Collected, top: int, policy: Sa
             if growth > max(room, 0):
                 notes.append(_not_kept(top, path, "the workspace would exceed workspace_bytes"))
                 continue
+            is_new = _info(top, path) is None
+            if is_new and places <= 0:
+                notes.append(_not_kept(top, path, _TOO_MANY))
+                continue
+            places -= is_new
             try:
                 _keep(work, top, path, collected.changed[path])
             except OSError as error:

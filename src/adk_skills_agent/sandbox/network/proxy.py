@@ -24,7 +24,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TypeVar
 
-from adk_skills_agent.platforms import PAGE_BYTES
+from adk_skills_agent.platforms import PAGE_BYTES, allow_many_files
 from adk_skills_agent.sandbox.contract import NetworkDecision
 from adk_skills_agent.sandbox.network.hosts import MAX_NAME, AddressNetwork, AllowedHosts, address_refusal
 from adk_skills_agent.sandbox.network.proxy_request import ProxyRequest, Refused, parse_request
@@ -91,6 +91,8 @@ class Shares:
     def __init__(self) -> None:
         import resource
 
+        # Runs and sessions have files of the agent, too: more than the other half of 1,024 (row 405).
+        allow_many_files()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.connections = (1 << 20 if files == resource.RLIM_INFINITY else files) // _SHARE_OF_FILES
         memory = kernel_setting("net/ipv4/tcp_mem", 1 << 16) * PAGE_BYTES

@@ -371,6 +371,7 @@ _PINNED = (b"KernelStack", b"PageTables", b"SecPageTables", b"Percpu")  # the ke
 _OTHER_LINES = frozenset(b"MemTotal MemAvailable SwapTotal SwapFree Shmem SUnreclaim".split())
 _SCARCE_BYTES = 256 << 20  # twice what one run made the kernel keep between two looks; on small machines a 32nd
 MAPS_BYTES = 1 << 17  # the text of a thousand mappings or more; few programs have so many
+_AVAILABLE = re.compile(rb"^MemAvailable: +([0-9]+)", re.MULTILINE)
 _KEPT_PAGES = re.compile(rb"^ +count: +([0-9]+)$", re.MULTILINE)
 ZONES_BYTES = 1 << 22  # a hundred for each processor and zone
 
@@ -427,6 +428,12 @@ def machine_memory() -> MachineMemory:
     available, is_scarce = min(available, left), is_scarce or left < min(_SCARCE_BYTES, most // 16)
     swapped = found.get(b"SwapTotal", 0) - found.get(b"SwapFree", 0)
     return MachineMemory(found.get(b"Shmem", 0), found.get(b"PageTables", 0), kernel, available, is_scarce, swapped)
+
+
+def memory_left() -> int:
+    """Bytes of the machine's memory that programs can still get."""
+    found = _AVAILABLE.search(text_of(f"{PROC}/meminfo"))
+    return EVERYTHING if found is None else int(found[1]) * 1024
 
 
 # What the control group leaves this process, as a container has one, where /proc/meminfo shows the whole machine.

@@ -48,6 +48,7 @@ from adk_skills_agent.sandbox.process.tree import (
     machine_files,
     machine_memory,
     mapped_files,
+    memory_left,
     page_tables,
     private_memory,
     reserved_memory,
@@ -80,6 +81,7 @@ _RESERVED_FACTOR = 4
 """How much more than ``memory_bytes`` a run may reserve on a machine that gives no more away than it has."""
 _DISK_INTERVAL_SECONDS = 0.25
 _SHARE = 10  # of the time, at most one in so many is spent looking
+_LEAST_REST, _FAST_BYTES = 2, 128 << 20
 _NEEDED_BYTES_A_SECOND = 16 << 10  # a gigabyte a day: what the kernel of a machine comes to need besides all runs
 _MANY_ENTRIES = 200_000
 _SHARE_OF_FILES = 8  # of the files that all programs of a machine may have open, runs may have one in so many
@@ -372,7 +374,7 @@ class Watchdog:
                     self._shown = ()
                     self._lowest, self._fewest_files, self._suspects = None, None, []
                 self._changed.wait_for(lambda: self._runs)
-            time.sleep(max(INTERVAL_SECONDS, took * _SHARE))
+            self._rest(took)
             self._is_late = True  # nobody knows how long this one takes
             began = time.thread_time()  # the processor's time: on a busy machine a look takes long and costs no more
             self._end_those_without_a_loop()
@@ -386,6 +388,34 @@ class Watchdog:
             dear = self._look([limit for limit in limits if limit.marks.started <= young])
             took = time.thread_time() - began - dear
             self._is_late = took * _SHARE > INTERVAL_SECONDS
+
+    def _rest(self, took: float) -> None:
+        """Wait until the next look, so that looks take a tenth of the time at most. Processes that only sleep make each
+        look take long: then it is a third while memory or disk goes fast, and where as much goes as a run may have the
+        wait is over (row 403).
+        """
+        began = time.monotonic()
+        left, limit = self._left() if took * _SHARE > INTERVAL_SECONDS else ({}, EVERYTHING)
+        while (rest := max(INTERVAL_SECONDS, took * _SHARE) - (time.monotonic() - began)) > 0:
+            time.sleep(min(INTERVAL_SECONDS, rest))
+            if left:
+                now = self._left()[0]
+                gone = max(before - now.get(what, before) for what, before in left.items())
+                if gone > limit or (gone > _FAST_BYTES and time.monotonic() - began >= took * _LEAST_REST):
+                    return
+
+    def _left(self) -> tuple[dict[str, int], int]:
+        """Bytes of memory, and on the disks of the runs, that anybody may still take, which is cheap to find out; and
+        the least limit of memory that one of the runs has.
+        """
+        with self._changed:
+            limits = [run.limits for run in self._runs if run.limits is not None]
+        found = {"": memory_left()}
+        for folder in {disk.folder for one in limits for disk in one.disk}:
+            if folder is not None:
+                with contextlib.suppress(OSError):  # of a run that has just ended
+                    found[folder] = _free(folder)
+        return found, min((one.memory_bytes or EVERYTHING for one in limits), default=EVERYTHING)
 
     def _end_those_without_a_loop(self) -> None:
         """End runs whose event loop was closed without cancelling them, or is blocked beyond their deadline."""
@@ -581,6 +611,8 @@ def _first_to_go(runs: list[Limits], members: Mapping[str, list[ProcessInfo]], n
     if not now.is_scarce:
         return None
     found: dict[Limits, tuple[bool, int]] = {}
+    seen: dict[Limits, int] = {}
+    most_lost = 0
     for run in runs:
         if run.memory_bytes is None or run._before is None or run._over:
             continue
@@ -588,11 +620,14 @@ def _first_to_go(runs: list[Limits], members: Mapping[str, list[ProcessInfo]], n
         pids = [info.shown for info in own if info.pid not in guarded]
         shown = sum(info.rss_pages for info in own) * PAGE_BYTES
         lost = max(run._before.available - now.available, now.kernel - run._before.kernel)
+        seen[run], most_lost = shown, max(most_lost, lost)
         can_hide = lost > run.memory_bytes // 2 and (
             hiding_places(pids) >= SURE_PLACE or most_in_kernel(pids, pages=not run.bounded) > run.memory_bytes
         )
         if lost > run.memory_bytes or (can_hide and lost - shown > run.memory_bytes // 2):
             found[run] = can_hide, sum(info.system_ticks for info in own)
+    if found and sum(seen.values()) > most_lost * 3 // 4:  # most of it need not be guessed (row 404)
+        return max(seen, key=lambda run: seen[run])
     return max(found, key=lambda run: found[run], default=None)
 
 

@@ -47,7 +47,7 @@ MOST_WAITING = 128
 MOST_ASKED, MOST_LISTENING = 256, 16
 """Requests of one client that are not answered yet, from their head on, and its streams that listen: each has an open
 file, of which the server has a number for all clients (row 384)."""
-_MOST_FILES, _FILES_BESIDES = 1 << 16, 256
+_FILES_BESIDES = 256
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -318,17 +318,6 @@ def _once_more(body: bytes, receive: Receive) -> Receive:
         return await receive()
 
     return received
-
-
-def allow_many_files() -> None:
-    """Have as many files open as this process may, up to 65,536: most systems begin with 1,024, for old programs."""
-    if sys.platform != "win32":
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _most_open(clients: int) -> tuple[int, int]:
