@@ -286,3 +286,10 @@ def test_row_340_an_agent_that_cannot_see_what_runs_hold_has_no_such_level():
         without = ["setpriv", f"--bounding-set={drop}", "--inh-caps=-all", sys.executable, "-c", code]
         said = subprocess.run(without, capture_output=True, text=True, check=True)
         assert told in said.stdout, said
+
+
+def test_row_408_data_of_the_users_programs_is_no_part_of_a_python_in_local():
+    shown = landlock.python_folders(["/home/a/.local/", "/home/a/.local", "/opt/python"])
+    assert "/home/a/.local/bin" in shown
+    assert "/opt/python/share" in shown
+    assert "/home/a/.local/share" not in shown

@@ -277,15 +277,15 @@ class LoadSkillResourceTool(ToolsetTool):
 
 
 def _given_answers(tool_context: ToolContext, name: str) -> list[dict[str, Any]]:
-    """The answers with a binary file that a tool of this session gave, the last ones first.
+    """The answers with a binary file that a tool of this agent gave, the last ones first.
 
-    A client may send one in its name, for any file (row 242). It may also make a session with events of anybody;
-    google-adk marks those (row 287).
+    A client may send one in its name, for any file (row 242), and so may another agent, at another place (row 407). A
+    client may also make a session with events of anybody; google-adk marks those (row 287).
     """
     given = (
         one.response
         for event in reversed(tool_context.session.events)
-        if event.author != "user" and not (event.custom_metadata or {}).get(_RESTORED)
+        if event.author == tool_context.agent_name and not (event.custom_metadata or {}).get(_RESTORED)
         for one in event.get_function_responses()
         if one.name == name and isinstance(one.response, dict) and one.response.get("status") == BINARY_FILE_STATUS
     )

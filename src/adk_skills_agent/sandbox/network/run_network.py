@@ -38,6 +38,7 @@ _PROXY_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"), _PROXY_URL),
         **dict.fromkeys(("NO_PROXY", "no_proxy"), _DIRECT),
+        "NODE_USE_ENV_PROXY": "1",  # fetch and https of Node.js, from 22.21 and 24 on, go by the others then
     }
 )
 

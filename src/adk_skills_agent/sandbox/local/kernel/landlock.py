@@ -116,8 +116,15 @@ def program_settings() -> tuple[str, ...]:
 
 
 def python_folders(prefixes: Iterable[str]) -> tuple[str, ...]:
-    """What Python installations and virtual environments are made of; their folder as a whole may be a project's."""
-    return tuple(f"{prefix.rstrip('/')}/{name}" for prefix in dict.fromkeys(prefixes) for name in _PYTHON)
+    """What Python installations and virtual environments are made of; their folder as a whole may be a project's, and
+    ``~/.local/share`` has data of all programs of a user (row 408).
+    """
+    return tuple(
+        f"{prefix.rstrip('/')}/{name}"
+        for prefix in dict.fromkeys(prefixes)
+        for name in _PYTHON
+        if name != "share" or os.path.basename(prefix.rstrip("/")) != ".local"  # noqa: PTH119
+    )
 
 
 def _readable(paths: Iterable[str], handled: int) -> list[Rule]:
