@@ -678,3 +678,25 @@ def test_row_355_of_a_very_long_text_the_end_is_shortened() -> None:
     text, found = condense_tracebacks(traceback + "-\n" * (1 << 18) + traceback)
     assert text == traceback + "-\n" * (1 << 18) + "ValueError: late (at r.py, line 1: 1/0)\n"
     assert str(found) == "ValueError: late (at r.py, line 1: 1/0)"
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("raise MemoryError", "It may use 512 MiB of memory here."),
+        ("kept = [open('/dev/null') for _ in range(400)]", "It may have 256 files open here."),
+        ('raise RuntimeError("can\'t start new thread")', "It may have 64 processes and threads here."),
+        ("open('o', 'wb').truncate(100 << 20)", "A file may have 64 MiB here."),
+        ("input()", "Nobody answers what it asks."),
+        ("raise PermissionError(13, 'Permission denied', '/skill/a')", "The folder of a skill cannot be changed."),
+        ("raise ValueError('a file may have 64 MiB')", ""),
+    ],
+)
+def test_a_limit_that_a_program_meets_is_named_with_what_to_do(
+    skill_with: Callable[..., Skill], code: str, told: str
+) -> None:
+    """Seen: models try again after "Resource temporarily unavailable", and nothing says how many there may be."""
+    outcome = run(skill_with({"scripts/r.py": f"{code}\n"}), "r.py")
+    assert outcome.error is not None
+    assert told in outcome.error
+    assert told or " here." not in outcome.error

@@ -163,9 +163,9 @@ def script_outcome(
     reason = _REASONS.get(result.status) or ("signal" if result.signal is not None else "exit_code")
     cause = str(exception) if exception else _last_line(stderr)
     error = _sentence(plan, result, reason, shorten(cause, error_chars))
-    if reason == "exit_code":
+    if reason in {"exit_code", "signal"}:
         without = no_network_sentence(plan.request.policy, result, _text(result.stderr), stdout)
-        without = without or no_semaphores_sentence(result)
+        without = without or no_semaphores_sentence(result) or limit_sentence(plan.request.policy, result)
         error = f"{error.rstrip('.')}. {without}" if without else error
     missing = missing_things(plan, result, exception) if reason == "exit_code" else ()
     if missing:
@@ -525,6 +525,46 @@ def no_semaphores_sentence(result: ExecutionResult) -> str:
     """
     asked = "SemLock" in _text(result.stderr[-_LAST_CHARS:])
     return NO_SEMAPHORES if asked and result.isolation.level is IsolationLevel.LANDLOCK else ""
+
+
+# What a program says when it meets a limit that does not end it, and what to tell a model then, which else tries again.
+_LIMITS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"can't start new thread|BlockingIOError.*\[Errno 11\]|fork: (?:retry|Resource)|spawn \S+ EAGAIN"),
+        "It may have {pids} processes and threads here. Start fewer at a time.",
+    ),
+    (re.compile(r"Too many open files|\bEMFILE\b"), "It may have {open_files} files open here. Close some of them."),
+    (
+        re.compile(r"MemoryError|heap out of memory|std::bad_alloc|Cannot allocate memory|OutOfMemoryError"),
+        "It may use {memory_bytes} of memory here. Work on less at a time.",
+    ),
+    (re.compile(r"File too large|\bEFBIG\b"), "A file may have {file_bytes} here. Write less, or several files."),
+    (
+        re.compile(r"(?:Read-only file system|Permission denied|EROFS|EACCES)[^\n]*/skill/"),
+        "The folder of a skill cannot be changed. Write to the working directory.",
+    ),
+    (
+        re.compile(r"EOFError: EOF when reading a line"),
+        "Nobody answers what it asks. Give it what it needs as arguments or files.",
+    ),
+)
+
+
+def limit_sentence(policy: SandboxPolicy, result: ExecutionResult) -> str:
+    """What to do about a limit of the policy that a failed program speaks of; else "".
+
+    As with the network, the program's text only decides whether the sentence is of any use: what it says is the policy.
+    """
+    text = _text(result.stderr[-_LAST_CHARS:])
+    for pattern, sentence in _LIMITS:
+        if pattern.search(text):
+            names = [name for name in ("pids", "open_files", "memory_bytes", "file_bytes") if f"{{{name}}}" in sentence]
+            limits = {name: getattr(policy, name) for name in names}
+            if None in limits.values():
+                continue
+            sizes = {name: _size(limit) if name.endswith("bytes") else f"{limit:,}" for name, limit in limits.items()}
+            return sentence.format(**sizes)
+    return ""
 
 
 # What a script wanted and did not find: which, for the model, and how to supply it, for the owner.
