@@ -479,3 +479,14 @@ def test_words_that_are_no_commands_are_no_programs() -> None:
     assert [name for name, _ in programs_called("for ((i = 0; i < n - 1; i++)); do jq . $i; done\n")] == ["jq"]
     assert [name for name, _ in programs_called("env -u http_proxy -u https_proxy curl x\n")] == ["curl"]
     assert [name for name, _ in programs_called("sudo -u postgres psql\n")] == ["sudo", "psql"]
+
+
+def test_npm_packages_that_a_skill_brings_are_no_need(make_skill: MakeSkill) -> None:
+    """Seen: the user was asked to install them, and names of private ones were looked up in the public registry."""
+    files = {
+        "package.json": '{"dependencies": {"docx": "^9.0.0", "@acme/sdk": "1", "..": "1", "left": "1"}}',
+        "node_modules/docx/package.json": "{}",
+        "scripts/node_modules/@acme/sdk/package.json": "{}",
+        "node_modules/left/index.js": "",
+    }
+    assert set(named(needs_of(make_skill, **files), NeedKind.NODE_PACKAGE)) == {"..", "left"}

@@ -215,7 +215,23 @@ def find_needs(skill: Skill) -> Findings:
     _read_included(skill, paths, findings)
     body = SkillText(skill.location.name, skill.instructions, skill.body_line)
     _read_instructions(body, bundled, findings)
+    is_node = NeedKind.NODE_PACKAGE
+    findings.found = [one for one in findings.found if one.kind is not is_node or not _brings(skill, one)]
     return findings
+
+
+def _brings(skill: Skill, finding: Finding) -> bool:
+    """Whether the skill has the npm package in a ``node_modules`` of its own where Node.js looks for it from there."""
+    name = PurePosixPath(finding.name)
+    if name.is_absolute() or ".." in name.parts:
+        return False
+    real = skill.skill_dir.resolve()
+    stated_in = PurePosixPath(finding.place.rpartition(":")[0])
+    for folder in dict.fromkeys((*stated_in.parents, PurePosixPath(), PurePosixPath("scripts"))):
+        package = (real / folder / "node_modules" / name / "package.json").resolve()
+        if package.is_relative_to(real) and package.is_file():
+            return True
+    return False
 
 
 def _read_included(skill: Skill, paths: Sequence[str], findings: Findings) -> None:
