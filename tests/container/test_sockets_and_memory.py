@@ -123,7 +123,7 @@ async def test_row_334_a_script_is_the_first_to_go_and_has_the_limits_of_a_local
     assert (before, supervisors) == (1000, 500)
     if may_forbid():
         assert after == 1000
-    assert limits == f"(4096, 4096) ({8 << 20}, {256 << 20})"
+    assert limits == f"(256, 256) ({8 << 20}, {256 << 20})"
 
 
 async def test_row_334_the_program_in_it_is_there_when_files_fill_the_memory(sandbox: ContainerSandbox) -> None:
