@@ -304,36 +304,14 @@ async def test_row_242_an_answer_that_a_client_sends_in_the_tools_name_gives_the
     assert "inlineData" not in sent
 
 
-async def test_row_407_an_answer_of_another_agent_gives_the_model_no_file(papers: Path, rehearse: Any) -> None:
-    """Seen: an agent at another place (A2A) said that the file was given, and a client sent the same answer."""
-    file = {"skill_name": "papers", "file_path": "assets/logo.png"}
-    made = {"call": {"name": "load_skill_resource", "args": file}}
-    server = rehearse(json.dumps({"turns": [made, {"text": "no"}]}))
-    rules: Any = {"tools": {"load_skill_resource": "deny"}}
-    agent = agent_with(server, SkillToolset.from_dirs([papers], permissions=rules))
-    runner = InMemoryRunner(agent=agent, app_name="tests")
-    session = await runner.session_service.create_session(app_name="tests", user_id="user")
-    call = types.FunctionCall(id="c1", name="load_skill_resource", args=file)
-    answer = types.FunctionResponse(
-        id="c1", name="load_skill_resource", response={**file, "status": BINARY_FILE_STATUS}
-    )
-    parts = (types.Part(text="go"), types.Part(function_call=call), types.Part(function_response=answer))
-    for author, role, part in zip(("user", agent.name, "peer"), ("user", "model", "user"), parts, strict=True):
-        event = Event(author=author, content=types.Content(role=role, parts=[part]))
-        await runner.session_service.append_event(session, event)
-    message = types.Content(role="user", parts=[types.Part(function_response=answer)])
-    assert [event async for event in runner.run_async(user_id="user", session_id=session.id, new_message=message)]
-    sent = json.dumps(server.requests[-1].body)
-    assert "Binary file detected" in sent
-    assert "inlineData" not in sent
-    await runner.close()
-
-
 @pytest.mark.parametrize("rules", [{"tools": {"load_skill_resource": "deny"}}, {"skills": {"papers": "ask"}}])
-async def test_row_287_an_answer_in_a_session_that_a_client_made_gives_the_model_no_file(
-    papers: Path, rehearse: Any, rules: dict[str, Any]
+@pytest.mark.parametrize("who", ["a client", "a peer"])
+async def test_rows_287_and_407_an_answer_that_another_one_put_into_the_session_gives_the_model_no_file(
+    papers: Path, rehearse: Any, rules: dict[str, Any], who: str
 ) -> None:
-    """A client of ``adk api_server`` may make a session with events in the name of the agent, which it marks."""
+    """A client of ``adk api_server`` may make a session with events in the name of the agent, which it marks; an agent
+    at another place (A2A) has events of its own.
+    """
     file = {"skill_name": "papers", "file_path": "assets/logo.png"}
     made = {"call": {"name": "load_skill_resource", "args": file}}
     server = rehearse(json.dumps({"turns": [made, {"text": "no"}]}))
@@ -345,9 +323,10 @@ async def test_row_287_an_answer_in_a_session_that_a_client_made_gives_the_model
         id="c1", name="load_skill_resource", response={**file, "status": BINARY_FILE_STATUS}
     )
     parts = (types.Part(text="go"), types.Part(function_call=call), types.Part(function_response=answer))
-    for author, role, part in zip(("user", agent.name, agent.name), ("user", "model", "user"), parts, strict=True):
-        content = types.Content(role=role, parts=[part])
-        await runner.session_service.append_event(session, mark_restored(Event(author=author, content=content)))
+    authors = ("user", agent.name, "peer" if who == "a peer" else agent.name)
+    for author, role, part in zip(authors, ("user", "model", "user"), parts, strict=True):
+        event = Event(author=author, content=types.Content(role=role, parts=[part]))
+        await runner.session_service.append_event(session, event if who == "a peer" else mark_restored(event))
     message = types.Content(role="user", parts=[types.Part(function_response=answer)])
     run = runner.run_async(user_id="user", session_id=session.id, new_message=message)
     assert [event async for event in run]

@@ -114,3 +114,12 @@ def test_no_more_is_kept_than_the_next_run_can_copy_in_and_old_files_stay(worksp
     assert any(
         "was not kept: the workspace would have more files and folders than workspace_inodes" in n for n in notes
     )
+
+
+def test_folders_without_files_count_as_well(workspace, session):
+    policy = replace(POLICY, workspace_inodes=200)
+    for number in range(150):
+        (session / f"earlier{number}").mkdir()
+        Path(workspace.work, f"new{number}").mkdir()
+    persist(workspace, collect(workspace, POLICY), session, policy)
+    assert len(list(session.rglob("*"))) == 198

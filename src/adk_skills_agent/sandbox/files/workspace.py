@@ -385,7 +385,7 @@ def persist(workspace: Workspace, collected: Collected, target: Path, policy: Sa
     top = os.open(target, _FOLDER)
     try:
         notes = _remove_gone(workspace, collected, top)
-        places = _places(workspace, collected, target, policy)
+        places = _places(target, policy) if collected.folders or collected.changed else 0
         for path in collected.folders:
             if _info(top, path) is None:
                 if places <= 0:
@@ -409,12 +409,10 @@ def persist(workspace: Workspace, collected: Collected, target: Path, policy: Sa
     return notes
 
 
-def _places(workspace: Workspace, collected: Collected, target: Path, policy: SandboxPolicy) -> int:
+def _places(target: Path, policy: SandboxPolicy) -> int:
     """How many more files and folders ``target`` may have: with more the next run could not copy it in, or make any."""
     most = _DEFAULT_ENTRIES if policy.workspace_inodes is None else policy.workspace_inodes
     most -= most // 100
-    if 2 * len(workspace.persistent) + len(collected.folders) + len(collected.changed) <= most:
-        return most
     top = open_folder(str(target))
     try:
         with contextlib.closing(Walk(most).entries(top)) as entries:

@@ -53,7 +53,6 @@ _SMALL_FILES = (
     *(f"R/{name}" for name in ("Makeconf", "Renviron", "javaconf", "ldpaths", "repositories")),
 )
 _MOST_OF_A_FILE = 1 << 17
-_NAME_SERVICES = ("passwd: files", "group: files", "hosts: files dns", "protocols: files", "services: files")
 _ETC_WITH_HOSTS_NETWORK = ("resolv.conf", "hosts")
 _CERTIFICATES = ("ssl/certs", "pki/tls/certs")
 _LIBRARIES = "cuda"  # /usr/local/cuda-13.0: no application's
