@@ -232,10 +232,16 @@ def bytes_in(folder: Path) -> int:
 
 def is_nearly_full(folder: Path) -> bool:
     """Whether the disk of a folder has little room left, which is for others (rows 146, 158 and 161)."""
+    return room_left(folder)[0] < 0
+
+
+def room_left(folder: Path) -> tuple[int, int]:
+    """The bytes of a folder's disk until it is nearly full, less than none when it is; and those left for others."""
     import shutil
 
     total, _, free = shutil.disk_usage(folder)
-    return free < min(_LEAST_FREE_BYTES, total // _LEAST_FREE_SHARE)
+    kept = min(_LEAST_FREE_BYTES, total // _LEAST_FREE_SHARE)
+    return free - kept, kept
 
 
 def own_groups(groups: str, mounts: str) -> dict[str, str]:

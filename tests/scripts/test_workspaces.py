@@ -5,12 +5,13 @@ import os
 import shutil
 import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
 from adk_skills_agent.errors import SandboxError, TooManyRuns
 from adk_skills_agent.sandbox import MAX_WAITING
-from adk_skills_agent.scripts import workspace_key
+from adk_skills_agent.scripts import share_of, workspace_key
 from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 
@@ -112,23 +113,74 @@ async def test_rows_81_and_108_many_sessions_of_one_user_take_no_folders_of_othe
     workspaces.close()
 
 
+_FULL = (100 << 20, 0, 1 << 20)
+
+
+async def _with_bytes(workspaces: SessionWorkspaces, user: str, session: str, size: int = 0) -> Path:
+    async with workspaces.use(workspace_key("app", user, session)) as workspace:
+        (workspace.path / "data").write_bytes(bytes(size))
+    return workspace.path
+
+
 async def test_row_158_the_sessions_of_one_user_do_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen: 256 sessions of one user, each within its limits, kept 80 GiB for an hour."""
     workspaces = SessionWorkspaces()
-    async with workspaces.use(workspace_key("app", "victim", "s")) as victim:
-        pass
+    victim = await _with_bytes(workspaces, "victim", "s", 1)
     for number in range(8):
-        async with workspaces.use(workspace_key("app", "hostile", f"s{number}")) as last:
-            pass
-    folders = victim.path.parent
-    assert sum(folder.is_dir() for folder in folders.iterdir()) == 9
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: (100 << 30, 0, 1 << 29))
+        await _with_bytes(workspaces, "hostile", f"s{number}", 1 << 20)
+    assert sum(folder.is_dir() for folder in victim.parent.iterdir()) == 9
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: _FULL)
     for number in range(8, 11):
-        async with workspaces.use(workspace_key("app", "hostile", f"s{number}")) as last:
-            pass
-    assert victim.path.exists()
-    assert last.path.exists()
-    assert sum(folder.is_dir() for folder in folders.iterdir()) <= 6
+        last = await _with_bytes(workspaces, "hostile", f"s{number}", 1 << 20)
+    assert victim.exists()
+    assert last.exists()
+    assert sum(folder.is_dir() for folder in victim.parent.iterdir()) <= 6
+    workspaces.close()
+
+
+async def test_row_410_sessions_in_use_that_fill_the_disk_cost_no_idle_sessions_of_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Seen: with each new session of a user whose scripts had filled the disk, a quarter of all idle ones went."""
+    workspaces = SessionWorkspaces()
+    victims = [await _with_bytes(workspaces, f"victim{number}", "s", 1) for number in range(8)]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: _FULL)
+    async with workspaces.use(workspace_key("app", "hostile", "in use")) as busy:
+        (busy.path / "data").write_bytes(bytes(6 << 20))
+        for number in range(4):
+            with pytest.raises(SandboxError, match=r"Nothing was started\. Try again when they have ended"):
+                await _with_bytes(workspaces, "hostile", f"new{number}")
+        other = await _with_bytes(workspaces, "other", "s")  # who is not to blame gets one
+        assert all(victim.exists() for victim in victims)
+    async with workspaces.use(workspace_key("app", "victim0", "s")) as again:  # now it is idle, and goes first
+        assert again.note is None
+    assert not busy.path.exists()
+    assert other.exists()
+    assert all(victim.exists() for victim in victims)
+    assert caplog.messages[-1] == "the disk is nearly full: 1 idle workspaces of sessions are deleted"
+    workspaces.close()
+
+
+async def test_what_frees_nothing_is_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something else fills the disk: sessions without files would be lost for nothing."""
+    workspaces = SessionWorkspaces()
+    async with workspaces.use(workspace_key("app", "user", "s")) as first:
+        pass
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: _FULL)
+    async with workspaces.use(workspace_key("app", "user", "t")):
+        assert first.path.exists()
+    workspaces.close()
+
+
+async def test_row_409_whom_an_a2a_server_did_not_authenticate_is_one_user() -> None:
+    """Seen: each context was a user of its own, and a client has as many as it likes."""
+    workspaces = SessionWorkspaces(max_workspaces=4)
+    victim = await _with_bytes(workspaces, "victim", "s")
+    for number in range(6):
+        await _with_bytes(workspaces, f"A2A_USER_{number}", "s")
+    assert victim.exists()
+    assert share_of("app", "A2A_USER_1", "s")[0] == share_of("app", "A2A_USER_2", "t")[0]
+    assert share_of("app", "A2A_USER_1", "s") != share_of("app", "A2A_USER_1", "t")
     workspaces.close()
 
 

@@ -55,14 +55,23 @@ def workspace_key(app: str, user: str, session: str, skill: str | None = None) -
     return f"{user_key(app, user)}:skill:{_escaped(skill)}:session:{session}"
 
 
+_NOBODY = "A2A_USER_"
+"""How google-adk begins the user of a request over A2A whom nobody authenticated; its context's id follows."""
+
+
 def user_of_key(key: str) -> str:
-    """The part of a workspace's key that is the user's."""
-    return re.split(":(?:session|skill):", key, maxsplit=1)[0]
+    """The part of a workspace's key that is the user's, as in :func:`share_of`."""
+    user = re.split(":(?:session|skill):", key, maxsplit=1)[0]
+    before, nobody, _ = user.partition(f":user:{_NOBODY}")
+    return f"{before}{nobody}"
 
 
 def share_of(app: str, user: str, session: str) -> tuple[str, str]:
-    """Whose a run is, for ``ExecutionRequest.share``: the user's, and in it the session's."""
-    return user_key(app, user), session
+    """Whose a run is, for ``ExecutionRequest.share``: the user's, and in it the session's.
+
+    All whom an A2A server did not authenticate are one user: each would have as many shares as it names contexts.
+    """
+    return user_key(app, _NOBODY if user.startswith(_NOBODY) else user), session
 
 
 def user_key(app: str, user: str) -> str:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.errors import SandboxError, WorkspaceUnavailable
-from adk_skills_agent.platforms import after_fork_in_child, is_nearly_full
+from adk_skills_agent.platforms import after_fork_in_child, room_left
 from adk_skills_agent.sandbox import MAX_WAITING, OnePerProcess, Semaphore, temporary_folder, uninterrupted
 from adk_skills_agent.scripts.plan import share_of, user_of_key
 
@@ -40,6 +40,7 @@ _Result = TypeVar("_Result")
 MAX_WORKSPACES = 256
 IDLE_SECONDS = 3600.0
 _ONE_SESSION = ("", "")  # a workspace is one session's, so all who wait for it are the same user and session
+_MEASURED_SECONDS = 5.0
 _REMEMBERED_LOSSES = 10_000  # sessions that came and went; only to tell a model that its files are gone
 
 
@@ -56,6 +57,8 @@ class _Workspace:
     stored: StoredWorkspace | None = None
     doomed: bool = False
     making: threading.Lock = field(default_factory=threading.Lock)
+    size: int = 0  # bytes when somebody looked last, which was at ``measured``
+    measured: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +246,8 @@ class SessionWorkspaces:
     """The workspaces of all sessions in this process.
 
     Beyond ``max_workspaces`` the least recently used idle one is deleted; one unused for ``idle_seconds`` is, when
-    another session opens one. While the disk is nearly full, each that is opened costs a quarter of the idle ones.
+    another session opens one. While the disk is nearly full, each that is opened costs idle ones of the users who have
+    most of it, and a user whose sessions in use fill it gets no further one.
     """
 
     def __init__(self, *, max_workspaces: int = MAX_WORKSPACES, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -341,22 +345,23 @@ class SessionWorkspaces:
     def _found_or_made(self, workspace: _Workspace) -> tuple[Path, list[Path]]:
         """The folder, and folders that are to be deleted. One thread at a time for each workspace."""
         path = workspace.path
+        full = workspace.kept_in is None and room_left(self._root_folder())[0] < 0
         if path is not None and (workspace.openers or os.path.isdir(path)):  # noqa: PTH112
-            return path, []
+            return path, self._make_room(workspace) if full else []
+        room = self._make_room(workspace, new=True) if full else []
         if workspace.kept_in is not None:
             made = workspace.kept_in / hashlib.sha256(workspace.key.encode()).hexdigest()[:32] / "work"
             made.mkdir(mode=0o700, parents=True, exist_ok=True)
             made.parent.chmod(0o700)
         else:
             made = Path(tempfile.mkdtemp(dir=self._root_folder()))
-        is_full = workspace.kept_in is None and is_nearly_full(made)
         with self._mutex:
             if path is not None:
                 logger.warning("the workspace of %s was deleted by somebody else", workspace.key)
                 self._lost[workspace.key] = None
                 if workspace.stored is not None:
                     workspace.stored.start_empty()
-            doomed = self._evict(time.monotonic(), is_full=is_full)
+            doomed = [*room, *self._evict(time.monotonic())]
             workspace.path = made
             if (
                 workspace.doomed and not workspace.users and workspace.kept_in is None
@@ -370,29 +375,79 @@ class SessionWorkspaces:
                 self._root, _ = temporary_folder("sessions", self)
             return self._root
 
-    def _evict(self, now: float, *, is_full: bool) -> list[Path]:
+    def _make_room(self, opener: _Workspace, *, new: bool = False) -> list[Path]:
+        """Forget idle workspaces of the users who have most of a disk that is nearly full (row 158). Blocks.
+
+        At most a quarter of them for each that is opened, and only of users whose part is an average one and no trifle:
+        the files of the others are not what fills it (row 410). Raises ``SandboxError`` when ``new`` is one more of a
+        user whose sessions in use fill it.
+        """
+        root = self._root_folder()
+        left, kept = room_left(root)
+        with self._mutex:
+            there = [(key, found) for key, found in self._open.items() if found.path is not None and not found.kept_in]
+        bytes_of: Counter[str] = Counter()
+        for key, found in there:
+            bytes_of[user_of_key(key)] += self._size(found)
+        average = max(bytes_of.total() / max(1, len(bytes_of)), kept / 64)
+        doomed: list[Path] = []
+        idle = sorted((item for item in there if item[1].size and item[1] is not opener), key=lambda it: it[1].used)
+        with self._mutex:
+            idle = [(key, found) for key, found in idle if not found.users and self._open.get(key) is found]
+            most = 1 + len(idle) // 4
+            while left < 0 and len(doomed) < most and idle:
+                key, found = max(idle, key=lambda item: bytes_of[user_of_key(item[0])])  # of equals the oldest
+                user = user_of_key(key)
+                if bytes_of[user] < average:
+                    break
+                idle.remove((key, found))
+                left += found.size
+                bytes_of[user] -= found.size
+                doomed += self._forgotten(key, found)
+        if doomed:
+            logger.warning("the disk is nearly full: %d idle workspaces of sessions are deleted", len(doomed))
+        user = user_of_key(opener.key)
+        busy = sum(found.size for key, found in there if found.users and user_of_key(key) == user)
+        if new and left < 0 and busy >= max(kept, average):
+            _delete(*doomed)
+            raise SandboxError(
+                "The disk for the files of sessions is nearly full, and other sessions of this user, whose scripts are "
+                "running, have most of it. Nothing was started. Try again when they have ended, or tell the user."
+            )
+        return doomed
+
+    def _size(self, workspace: _Workspace) -> int:
+        """The bytes of a workspace with all that is beside it. One in use is looked at anew after some seconds."""
+        path, now = workspace.path, time.monotonic()
+        fresh = workspace.measured > (now - _MEASURED_SECONDS if workspace.users else workspace.used)
+        if path is not None and not fresh:
+            places = (path, _tmp_of(path), _skills_of(path))
+            workspace.size, workspace.measured = sum(usage_of(place).size for place in places), now
+        return workspace.size
+
+    def _evict(self, now: float) -> list[Path]:
         """Forget idle workspaces that are too many or too old; their folders are the caller's to delete."""
         idle = sorted((item for item in self._open.items() if not item[1].users), key=lambda item: item[1].used)
-        surplus = len(self._open) - self._max
-        if is_full:
-            surplus = max(surplus, 1 + len(idle) // 4)
-        too_many = self._surplus([key for key, _ in idle], surplus)
-        if is_full and too_many:
-            logger.warning("the disk is nearly full: %d idle workspaces of sessions are deleted", len(too_many))
-        doomed = []
+        too_many = self._surplus([key for key, _ in idle], len(self._open) - self._max)
+        doomed: list[Path] = []
         for key, workspace in idle:
             if key in too_many or now - workspace.used > self._idle:
-                logger.info("the workspace of %s was idle and is deleted", key)
-                if workspace.stored is not None and workspace.stored.unsaved:
-                    logger.warning("the workspace of %s had files that its store does not have", key)
-                del self._open[key]
-                workspace.doomed = True
-                if workspace.path is not None and workspace.kept_in is None:
-                    doomed.append(workspace.path)
-                    self._lost[key] = None
+                doomed += self._forgotten(key, workspace)
+        return doomed
+
+    def _forgotten(self, key: str, workspace: _Workspace) -> list[Path]:
+        """Forget an idle workspace; its folder, if it is to be deleted. The lock is held."""
+        logger.info("the workspace of %s was idle and is deleted", key)
+        if workspace.stored is not None and workspace.stored.unsaved:
+            logger.warning("the workspace of %s had files that its store does not have", key)
+        del self._open[key]
+        workspace.doomed = True
+        if workspace.path is None or workspace.kept_in is not None:
+            return []
+        self._lost[key] = None
         while len(self._lost) > _REMEMBERED_LOSSES:
             self._lost.popitem(last=False)
-        return doomed
+        return [workspace.path]
 
     def _surplus(self, idle: list[str], surplus: int) -> set[str]:
         """The keys of workspaces that are too many: of the users with the most, their oldest (row 81)."""

@@ -30,6 +30,7 @@ from adk_skills_agent.adk.running.call import (
     ScriptCall,
     ScriptRun,
     load_inputs,
+    share_of_session,
 )
 from adk_skills_agent.adk.running.packages import approve_packages
 from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, before_run, script_backend_of
@@ -50,7 +51,7 @@ from adk_skills_agent.errors import (
     nearest,
 )
 from adk_skills_agent.sandbox import in_worker, log_exception, redact_error
-from adk_skills_agent.scripts import ScriptArguments, list_scripts, user_key
+from adk_skills_agent.scripts import ScriptArguments, list_scripts
 from adk_skills_agent.scripts.plan import check_types, google_arguments, script_paths
 
 if TYPE_CHECKING:
@@ -185,9 +186,9 @@ class RunSkillScriptTool(ToolsetTool):
             answer = {"error": _NO_EXECUTOR, "error_code": ErrorCode.NO_CODE_EXECUTOR.value}
             self._tell_unstarted(args, tool_context, answer, 0.0)
             return runtime.guard.miss(tool_context, "executor", answer, path, skill.name)
-        session, most = tool_context.session, runtime.settings.policy.workspace_bytes
+        most = runtime.settings.policy.workspace_bytes
         most = MAX_INPUT_BYTES if most is None else most
-        held = HELD_INPUTS.of_call(user_key(session.app_name, session.user_id), most)
+        held = HELD_INPUTS.of_call(share_of_session(tool_context)[0], most)
         async with held as take, backend.claim(runtime, tool_context, skill.name) as claim:
             hosts = HostsOfCall()
             if runtime.permissions.hosts and backend.own is not None:

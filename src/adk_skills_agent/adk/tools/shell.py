@@ -27,7 +27,7 @@ from adk_skills_agent.adk.events.events import (
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, rules_without_skill, tell_refused
 from adk_skills_agent.adk.permissions import weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner, note_user
-from adk_skills_agent.adk.running.call import save_outputs
+from adk_skills_agent.adk.running.call import save_outputs, share_of_session
 from adk_skills_agent.adk.running.packages import approve_packages, in_own_thread
 from adk_skills_agent.adk.running.runner import agent_executor, both_hear, script_backend_of, workspace_claim
 from adk_skills_agent.adk.shell.command_approval import permit_command, shown_line
@@ -48,7 +48,7 @@ from adk_skills_agent.adk.skills.resources import mime_type_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
 from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SkillsError
 from adk_skills_agent.sandbox import Redactor, in_worker, temporary_folder, uninterrupted
-from adk_skills_agent.scripts import user_key, workspace_key
+from adk_skills_agent.scripts import workspace_key
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import check_text
 
@@ -330,10 +330,9 @@ class ExecuteTool(ShellTool):
                 if stopped:
                     raise asyncio.CancelledError
 
-        session = tool_context.session
         job = JOBS.start(
             _session_key(tool_context),
-            user_key(session.app_name, session.user_id),
+            share_of_session(tool_context)[0],
             runtime.owner,
             call.command,
             settings.jobs,
