@@ -217,7 +217,8 @@ def _mode_of(path: Path) -> int:
         return 0o666 & ~umask
 
 
-_LEAST_FREE_BYTES, _LEAST_FREE_SHARE = 1 << 30, 20  # or this part of a smaller disk
+LEAST_FREE_BYTES, _LEAST_FREE_SHARE = 1 << 30, 20
+"""What is kept for others on a disk, or this part of a smaller one."""
 
 
 def bytes_in(folder: Path) -> int:
@@ -240,7 +241,7 @@ def room_left(folder: Path) -> tuple[int, int]:
     import shutil
 
     total, _, free = shutil.disk_usage(folder)
-    kept = min(_LEAST_FREE_BYTES, total // _LEAST_FREE_SHARE)
+    kept = min(LEAST_FREE_BYTES, total // _LEAST_FREE_SHARE)
     return free - kept, kept
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import preloaded
-from adk_skills_agent.cli.doctor import _watches_check
+from adk_skills_agent.cli.doctor import _tasks_check, _watches_check
 from adk_skills_agent.sandbox import this_machine
 from adk_skills_agent.sandbox.contract import CONCERNS as ALL_CONCERNS
 from adk_skills_agent.sandbox.contract import IsolationLevel
@@ -109,6 +109,23 @@ def test_row_373_serve_says_whether_the_kernel_bounds_what_a_script_watches(
 
 
 @pytest.mark.parametrize(
+    ("most", "runs", "verdict", "said"),
+    [
+        (None, 64, "holds", "64 scripts run at a time"),
+        (4915, 64, "holds", "may have 4,915 processes"),
+        (1024, 11, "degraded", "11 scripts of 64 processes run at a time"),
+    ],
+)
+def test_row_411_serve_says_what_a_limit_of_processes_leaves(
+    most: int | None, runs: int, verdict: str, said: str
+) -> None:
+    check = _tasks_check(replace(this_machine(), most_tasks=most, most_runs=runs))
+    assert check.verdict == verdict
+    assert said in check.found
+    assert ("podPidsLimit" in (check.change or "")) == (verdict == "degraded")
+
+
+@pytest.mark.parametrize(
     "degradation",
     ["docker-default", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gvisor", "no-seccomp"))],
 )
@@ -130,7 +147,10 @@ def test_the_json_has_the_same_names_on_every_machine() -> None:
     names = "versions system machine scripts_user levels isolation min_isolation trial_problem default_policy_holds"
     assert list(told) == [*names.split(), "sandbox", "elsewhere", "scripts_run"]
     machine = "system user landlock_abi landlock_problem seccomp bubblewrap bubblewrap_path user_namespaces"
-    assert list(told["machine"]) == f"{machine} control_groups python python_path bash user_watches".split()
+    assert (
+        list(told["machine"])
+        == f"{machine} control_groups python python_path bash user_watches most_tasks most_runs".split()
+    )
     assert set(told["versions"]) == {"adk-skills-runtime", "google-adk", "google-genai", "pyyaml", "sqlite"}
     assert set(told["machine"]["user_namespaces"]) == {"allowed", "reason", "fix"}
     assert set(told["machine"]["control_groups"]) == {"version", "writable"}

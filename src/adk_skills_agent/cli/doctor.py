@@ -15,6 +15,7 @@ from adk_skills_agent.cli.sources import json_option
 from adk_skills_agent.errors import ConfigError, SkillsError
 from adk_skills_agent.platforms import SystemSupport, require_posix, system_support
 from adk_skills_agent.sandbox import (
+    MAX_RUNNING,
     NOBODY,
     SANDBOX_NAMES,
     IsolationLevel,
@@ -477,7 +478,7 @@ def serve_checks(found: Diagnosis) -> list[ServeCheck]:
         )
     else:
         checks.append(ServeCheck("user", True, f"the agent is user {here.user}, which should own nothing else"))
-    checks += [_kernel_check(here.system, level), _watches_check(here)]
+    checks += [_kernel_check(here.system, level), _watches_check(here), _tasks_check(here)]
     if found.sandbox.name not in {"auto", "local"}:
         name, source = found.sandbox.name, found.sandbox.source
         told = f"scripts are sent to {name!r} ({source}), and the rest of this list is about this machine"
@@ -535,6 +536,16 @@ def _watches_check(here: Machine) -> ServeCheck:
     return ServeCheck(
         "watches", None, f"{name} is {most}, so a script that hides its watches can keep the processors busy", change
     )
+
+
+def _tasks_check(here: Machine) -> ServeCheck:
+    """Whether a limit of processes around the agent, as of a container, leaves fewer runs their places (row 411)."""
+    if here.most_tasks is None:
+        return ServeCheck("places", True, f"{here.most_runs} scripts run at a time")
+    told = f"{here.most_runs} scripts of {SandboxPolicy().pids} processes run at a time: this container or service may "
+    change = "raise its limit for more of them (--pids-limit, podPidsLimit, TasksMax)"
+    holds = True if here.most_runs == MAX_RUNNING else None
+    return ServeCheck("places", holds, f"{told}have {here.most_tasks:,} processes", None if holds else change)
 
 
 # What ``adk-skills doctor --sandbox NAME`` finds out: facts of the backend, and a trial run in it.

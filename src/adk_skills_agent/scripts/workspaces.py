@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.errors import SandboxError, WorkspaceUnavailable
-from adk_skills_agent.platforms import after_fork_in_child, room_left
+from adk_skills_agent.platforms import LEAST_FREE_BYTES, after_fork_in_child, room_left
 from adk_skills_agent.sandbox import MAX_WAITING, OnePerProcess, Semaphore, temporary_folder, uninterrupted
 from adk_skills_agent.scripts.plan import share_of, user_of_key
 
@@ -345,7 +345,8 @@ class SessionWorkspaces:
     def _found_or_made(self, workspace: _Workspace) -> tuple[Path, list[Path]]:
         """The folder, and folders that are to be deleted. One thread at a time for each workspace."""
         path = workspace.path
-        full = workspace.kept_in is None and room_left(self._root_folder())[0] < 0
+        root = self._root_folder()
+        full = workspace.kept_in is None and shutil.disk_usage(root)[2] < LEAST_FREE_BYTES and room_left(root)[0] < 0
         if path is not None and (workspace.openers or os.path.isdir(path)):  # noqa: PTH112
             return path, self._make_room(workspace) if full else []
         room = self._make_room(workspace, new=True) if full else []
@@ -354,7 +355,7 @@ class SessionWorkspaces:
             made.mkdir(mode=0o700, parents=True, exist_ok=True)
             made.parent.chmod(0o700)
         else:
-            made = Path(tempfile.mkdtemp(dir=self._root_folder()))
+            made = Path(tempfile.mkdtemp(dir=root))
         with self._mutex:
             if path is not None:
                 logger.warning("the workspace of %s was deleted by somebody else", workspace.key)

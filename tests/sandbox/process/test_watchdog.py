@@ -48,7 +48,6 @@ from adk_skills_agent.sandbox.process.watchdog import (
     Limits,
     Watchdog,
     Watched,
-    _first_to_go,
     _held_problem,
     _hidden_memory,
     works_here,
@@ -288,8 +287,9 @@ def test_row_277_who_can_hide_memory_goes_before_one_that_began_earlier_and_work
     monkeypatch.setattr(
         f"{place}.machine_memory", lambda: MachineMemory(available=left[0] << 20, is_scarce=left[0] < 50)
     )
-    monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: 0)
-    monkeypatch.setattr(f"{place}.hiding_places", lambda pids, *_: SURE_PLACE * (pids[0] > 1))
+    for each in (place, "adk_skills_agent.sandbox.process.shortage"):
+        monkeypatch.setattr(f"{each}.most_in_kernel", lambda *_, **__: 0)
+        monkeypatch.setattr(f"{each}.hiding_places", lambda pids, *_: SURE_PLACE * (pids[0] > 1))
     ended: list[str] = []
 
     def limits(name: str) -> Limits:
@@ -564,21 +564,6 @@ def test_row_403_memory_that_goes_fast_is_looked_at_however_long_a_look_takes(mo
     watchdog._changed, watchdog._runs = threading.Condition(), {Watched(lambda: False, lambda: None, limits=limits)}
     watchdog._rest(took)
     assert len(slept) in {waits, waits + 1}
-
-
-def test_row_404_a_run_that_shows_the_memory_goes_first_when_all_is_gone(monkeypatch):
-    """Seen: three runs with 10 MiB that had worked for a while were ended before the six that had 420 MiB each."""
-    now = MachineMemory(available=40 << 20, is_scarce=True)
-    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.most_in_kernel", lambda *_, **__: 0)
-    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.hiding_places", lambda *_: 0)
-    process = next(one for one in all_processes() if one.pid == os.getpid())
-    runs, members = [], {}
-    for name, ticks, mib in (("small", 50, 10), ("large", 1, 420), ("other", 1, 400)):
-        run = Limits(replace(MARKS, run_id=name), 512 << 20, None, (), lambda *_: None, lambda: None)
-        run._before = MachineMemory(available=(900 if name == "small" else 600) << 20)
-        runs.append(run)
-        members[name] = [replace(process, system_ticks=ticks, rss_pages=(mib << 20) // PAGE_BYTES)]
-    assert _first_to_go(runs, members, now) is runs[1]
 
 
 def test_row_393_the_program_of_a_process_is_no_list_of_locks(tmp_path):

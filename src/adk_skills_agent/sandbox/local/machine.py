@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adk_skills_agent.platforms import own_groups
+from adk_skills_agent.sandbox.contract import SandboxPolicy
 from adk_skills_agent.sandbox.local.kernel import landlock
 from adk_skills_agent.sandbox.local.kernel.user_namespaces import UserNamespaces, user_namespaces
 from adk_skills_agent.sandbox.local.namespaces import bubblewrap
 from adk_skills_agent.sandbox.process.command import PROGRAMS
-from adk_skills_agent.sandbox.process.tree import kernel_setting
+from adk_skills_agent.sandbox.process.tree import EVERYTHING, kernel_setting, places_for, tasks_left
 
 _SECONDS = 10
 _CONTROLLERS = ("memory", "pids", "cpu")
@@ -52,12 +53,15 @@ class Machine:
     python_path: str
     bash: str | None
     user_watches: int  # that each user may have with epoll; 0 when that is not known
+    most_tasks: int | None  # processes and threads of the groups around this process; None where nothing limits them
+    most_runs: int  # that go on at a time, with the default number of processes for each
 
 
 def this_machine() -> Machine:
     """Look at everything; takes a few hundredths of a second."""
     version = _landlock()
     program = _bubblewrap()
+    most = tasks_left()[1]
     return Machine(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         user=os.geteuid(),
@@ -72,6 +76,8 @@ def this_machine() -> Machine:
         python_path=sys.executable or "unknown",
         bash=shutil.which("bash", path=PROGRAMS),
         user_watches=kernel_setting("fs/epoll/max_user_watches", 0),
+        most_tasks=None if most == EVERYTHING else most,
+        most_runs=places_for(most, SandboxPolicy().pids or 0),
     )
 
 

@@ -21,6 +21,7 @@ from adk_skills_agent.sandbox.output import PathMapping
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import check_interpreter
 from adk_skills_agent.sandbox.process.supervise import EndReport, ExitWatch, LiveStdin, has_ended
+from adk_skills_agent.sandbox.process.tree import make_room
 from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Watched, watchdog, works_here
 from adk_skills_agent.sandbox.streaming import ResourceSample
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
@@ -65,6 +66,7 @@ class LocalSessions:
 
 async def _start(request: ExecutionRequest, policy: SandboxPolicy, here: socket.socket) -> LocalChannel:
     loop = asyncio.get_running_loop()
+    make_room(policy.pids)
     # A place while it starts, and none for as long as it lasts: sessions must not keep scripts waiting.
     async with RUNNING.turn(request.share):
         with Step("choose an isolation level", ValueError):

@@ -13,11 +13,12 @@ import os
 import re
 import signal
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from adk_skills_agent.platforms import PAGE_BYTES, own_groups
 from adk_skills_agent.sandbox.process.command import RUN_ID_VARIABLE
+from adk_skills_agent.sandbox.threads import MAX_RUNNING, RUNNING
 
 PROC = "/proc"
 LEAVING_SECONDS = 0.05
@@ -474,19 +475,68 @@ _GROUP_FILES = {
 
 @functools.lru_cache(maxsize=1)
 def _limited_groups() -> tuple[tuple[str, int], ...]:
-    """Folders of the memory group of this process and of those above it that can be seen, as far as they have a limit,
-    and their version.
+    """Folders of the groups of this process that have a limit of memory, and their version."""
+    return _groups_with("memory", {version: names[0] for version, names in _GROUP_FILES.items()})
+
+
+@functools.lru_cache(maxsize=1)
+def _groups_with_pids() -> tuple[tuple[str, int], ...]:
+    return _groups_with("pids", {1: "pids.max", 2: "pids.max"})
+
+
+def _groups_with(controller: str, limit_files: Mapping[int, str]) -> tuple[tuple[str, int], ...]:
+    """Folders of this process's group and of those above it that can be seen, as far as they have this limit, and their
+    version.
     """
     groups, mounts = (os.fsdecode(text_of(f"{PROC}/self/{name}", ZONES_BYTES)) for name in ("cgroup", "mountinfo"))
-    own = own_groups(groups, mounts)
-    version, folder = (1, own["memory"]) if "memory" in own else (2, own.get("", ""))
+    own: dict[str, str] = {}
+    with contextlib.suppress(ValueError):  # a line this does not understand
+        own = own_groups(groups, mounts)
+    version, folder = (1, own[controller]) if controller in own else (2, own.get("", ""))
     found = []
     while len(folder) > 1:
         with contextlib.suppress(ValueError):  # "max", or no group
-            if int(text_of(f"{folder}/{_GROUP_FILES[version][0]}")) < EVERYTHING:
+            if int(text_of(f"{folder}/{limit_files[version]}")) < EVERYTHING:
                 found.append((folder, version))
         folder = os.path.dirname(folder)  # noqa: PTH120
     return tuple(found)
+
+
+def tasks_left() -> tuple[int, int]:
+    """How many processes and threads the groups around this process still allow, and how many at most;
+    :data:`EVERYTHING` where nothing limits them.
+    """
+    least, most = EVERYTHING, EVERYTHING
+    for folder, _ in _groups_with_pids():
+        with contextlib.suppress(ValueError):  # there is no limit any more
+            limit, there = (int(text_of(f"{folder}/pids.{name}")) for name in ("max", "current"))
+            least, most = min((least, most), (limit - there, limit))
+    return max(least, 0), most
+
+
+_KEPT, _KEPT_SHARE = 256, 4  # or one in so many where there are few
+_OF_A_SANDBOX = 4  # processes of a run that are ours
+_largest = [0]  # the most ``pids`` of a run until now
+
+
+def make_room(pids: int | None) -> None:
+    """Before a run waits for its place: let fewer go on at a time where the container around the agent has no room for
+    the processes of more of them (row 411).
+    """
+    most = tasks_left()[1]
+    if most < EVERYTHING and pids is not None and pids > _largest[0]:
+        _largest[0] = pids
+        RUNNING.resize(places_for(most, pids))
+
+
+def places_for(most: int, pids: int) -> int:
+    """How many runs of ``pids`` processes may go on at a time where there may be ``most`` of all programs."""
+    return max(1, min(MAX_RUNNING, (most - kept_of(most)) // (pids + _OF_A_SANDBOX)))
+
+
+def kept_of(most: int) -> int:
+    """How many processes are kept for the agent and for new runs."""
+    return min(_KEPT, most // _KEPT_SHARE)
 
 
 def machine_files() -> tuple[int, int]:

@@ -35,6 +35,7 @@ from adk_skills_agent.sandbox.process.open_files import (
     most_in_kernel,
     shared_memory,
 )
+from adk_skills_agent.sandbox.process.shortage import CROWDED, SCARCE, crowd_of, first_to_go_of
 from adk_skills_agent.sandbox.process.stalls import Wait, touch, wait_of
 from adk_skills_agent.sandbox.process.tree import (
     EVERYTHING,
@@ -90,10 +91,6 @@ _MOST_GROWN_HIDDEN = 128 << 20  # bytes of the kernel's memory, of 600,000 locks
 _MANY_LOCKS = 1 << 15  # on the machine: those of sixteen runs
 _MOST_LOCKS = 2_048  # of one run: whoever closes a file goes through all that there are of it (row 369)
 _LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
-_SCARCE = (
-    "Stopped: the memory of the machine, or of what the agent itself may use, ran out while the run went on. Nothing "
-    "says whose it is; of the runs since then this one is the most likely."
-)
 _MOST_WAITED_SECONDS = 0.5  # how long a run may keep a thread of the agent waiting, all its waits together
 _MOST_WAITED_FOR_USER = 2.0  # and the runs of a user together (row 377)
 _FORGIVEN = 0.05  # the share of the time that does not count: on a busy machine each lock is waited for now and then
@@ -187,6 +184,7 @@ class Limits:
     _before: MachineMemory | None = field(default=None)
     _met: bool = field(default=False)
     _most_free: int = field(default=0)
+    _user: str = field(default="")
 
     @contextlib.contextmanager
     def dear(self, what: str, least_seconds: float = 0.0) -> Iterator[bool]:
@@ -383,6 +381,7 @@ class Watchdog:
                 for run in self._runs:
                     if run.limits is not None:
                         run.limits._before = run.limits._before or run.before
+                        run.limits._user = run.user
                         limits.append(run.limits)
             young = time.monotonic() - INTERVAL_SECONDS
             dear = self._look([limit for limit in limits if limit.marks.started <= young])
@@ -433,6 +432,8 @@ class Watchdog:
         """Look at these runs; how many seconds of that were for what can take long."""
         members: dict[str, list[ProcessInfo]] | None = None
         now, cause, hider, hidden, dear, files = MachineMemory(), None, None, 0, 0.0, 0
+        first_to_go: Limits | None = None
+        crowd: Collection[Limits] = ()
         for run in runs:
             if run._over:
                 continue
@@ -446,7 +447,7 @@ class Watchdog:
                     began = time.thread_time()
                     hider, hidden = self._hider(runs, members, now)
                     dear = time.thread_time() - began
-                    first_to_go = _first_to_go(runs, members, now)
+                    first_to_go, crowd = first_to_go_of(runs, members, now), crowd_of(runs, members)
                     files = self._files_beyond()
                 own, self._looking = members[run.marks.run_id], run
                 run._spare, run._of, run._dear_seconds = dear < LOOK_SECONDS, len(runs), 0.0
@@ -458,7 +459,9 @@ class Watchdog:
                 if problem is None and run is hider:
                     problem = _too_much(run, hidden, "shared memory that no process shows")
                 if problem is None and run is first_to_go:
-                    problem = Status.OUT_OF_MEMORY, _SCARCE
+                    problem = Status.OUT_OF_MEMORY, SCARCE
+                if problem is None and run in crowd:
+                    problem = Status.ERROR, CROWDED
                 problem = problem or _files_problem(run, own, files // len(runs)) or _held_problem(run, own, now)
                 problem = problem or _disk_problem(run, own)
                 if problem is None and run.on_look is not None:
@@ -598,37 +601,6 @@ def _alone(run: Limits, runs: list[Limits]) -> bool:
     run of a skill that imports modules beforehand, and nobody else's limit may end with that.
     """
     return run.imports or all(other is run or other.waits for other in runs)
-
-
-def _first_to_go(runs: list[Limits], members: Mapping[str, list[ProcessInfo]], now: MachineMemory) -> Limits | None:
-    """The run to end so that the kernel need not choose; None while memory is left, or it was gone before all of them.
-
-    For memory that no count here shows (row 204): of the runs since whose beginning the machine has lost, or the kernel
-    got, more than one of them may have, the one for which the kernel has worked most. What it worked for a process that
-    nobody waits for is gone with that, and who began before has seen more of the loss: so those come first that can
-    hide memory, and half as much that they do not show is enough for these (row 277).
-    """
-    if not now.is_scarce:
-        return None
-    found: dict[Limits, tuple[bool, int]] = {}
-    seen: dict[Limits, int] = {}
-    most_lost = 0
-    for run in runs:
-        if run.memory_bytes is None or run._before is None or run._over:
-            continue
-        own, guarded = members[run.marks.run_id], run.guarded()  # those are ours
-        pids = [info.shown for info in own if info.pid not in guarded]
-        shown = sum(info.rss_pages for info in own) * PAGE_BYTES
-        lost = max(run._before.available - now.available, now.kernel - run._before.kernel)
-        seen[run], most_lost = shown, max(most_lost, lost)
-        can_hide = lost > run.memory_bytes // 2 and (
-            hiding_places(pids) >= SURE_PLACE or most_in_kernel(pids, pages=not run.bounded) > run.memory_bytes
-        )
-        if lost > run.memory_bytes or (can_hide and lost - shown > run.memory_bytes // 2):
-            found[run] = can_hide, sum(info.system_ticks for info in own)
-    if found and sum(seen.values()) > most_lost * 3 // 4:  # most of it need not be guessed (row 404)
-        return max(seen, key=lambda run: seen[run])
-    return max(found, key=lambda run: found[run], default=None)
 
 
 def _kill(run: Watched) -> bool:

@@ -1,0 +1,84 @@
+"""Which runs end when the machine, or the container around the agent, runs short of something."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from adk_skills_agent.platforms import PAGE_BYTES
+from adk_skills_agent.sandbox.process.open_files import SURE_PLACE, hiding_places, most_in_kernel
+from adk_skills_agent.sandbox.process.tree import MachineMemory, ProcessInfo, kept_of, tasks_left
+
+if TYPE_CHECKING:
+    from adk_skills_agent.sandbox.process.watchdog import Limits
+
+SCARCE = (
+    "Stopped: the memory of the machine, or of what the agent itself may use, ran out while the run went on. Nothing "
+    "says whose it is; of the runs since then this one is the most likely."
+)
+CROWDED = (
+    "Stopped: the processes and threads that the agent itself may have (the limit of its container) were running out, "
+    "and this run was one of those with the most."
+)
+_FEW = 8  # a run with so many is not the cause
+
+
+def first_to_go_of(runs: list[Limits], members: Mapping[str, list[ProcessInfo]], now: MachineMemory) -> Limits | None:
+    """The run to end so that the kernel need not choose; None while memory is left, or it was gone before all of them.
+
+    For memory that no count here shows (row 204): of the runs since whose beginning the machine has lost, or the kernel
+    got, more than one of them may have, the one for which the kernel has worked most. What it worked for a process that
+    nobody waits for is gone with that, and who began before has seen more of the loss: so those come first that can
+    hide memory, and half as much that they do not show is enough for these (row 277).
+    """
+    if not now.is_scarce:
+        return None
+    found: dict[Limits, tuple[bool, int]] = {}
+    seen: dict[Limits, int] = {}
+    most_lost = 0
+    for run in runs:
+        if run.memory_bytes is None or run._before is None or run._over:
+            continue
+        own, guarded = members[run.marks.run_id], run.guarded()  # those are ours
+        pids = [info.shown for info in own if info.pid not in guarded]
+        shown = sum(info.rss_pages for info in own) * PAGE_BYTES
+        lost = max(run._before.available - now.available, now.kernel - run._before.kernel)
+        seen[run], most_lost = shown, max(most_lost, lost)
+        can_hide = lost > run.memory_bytes // 2 and (
+            hiding_places(pids) >= SURE_PLACE or most_in_kernel(pids, pages=not run.bounded) > run.memory_bytes
+        )
+        if lost > run.memory_bytes or (can_hide and lost - shown > run.memory_bytes // 2):
+            found[run] = can_hide, sum(info.system_ticks for info in own)
+    if found and sum(seen.values()) > most_lost * 3 // 4:  # most of it need not be guessed (row 404)
+        return max(seen, key=lambda run: seen[run])
+    return max(found, key=lambda run: found[run], default=None)
+
+
+def crowd_of(runs: list[Limits], members: Mapping[str, list[ProcessInfo]]) -> list[Limits]:
+    """The runs to end so that the agent and others can still start something (row 411); none while there is room.
+
+    Each may have ``pids``, but the limit around the agent is for all of them: those go that have most, of the user who
+    has most.
+    """
+    left, most = tasks_left()
+    kept = kept_of(most) // 2
+    if left >= kept:
+        return []
+    tasks = {run: sum(info.threads for info in members[run.marks.run_id]) for run in runs}
+    left += sum(number for run, number in tasks.items() if run._over)  # killed, they take a moment
+    tasks = {run: number for run, number in tasks.items() if number > _FEW and not run._over}
+    of_user = Counter({run._user: 0 for run in tasks})
+    for run, number in tasks.items():
+        of_user[run._user] += number
+    found: list[Limits] = []
+    while left < kept and tasks:
+        user = max(of_user, key=lambda one: of_user[one])
+        largest = max((run for run in tasks if run._user == user), key=lambda run: tasks[run])
+        found.append(largest)
+        number = tasks.pop(largest)
+        left += number
+        of_user[user] -= number
+        if not of_user[user]:
+            del of_user[user]
+    return found

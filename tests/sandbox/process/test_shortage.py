@@ -1,0 +1,186 @@
+"""Which runs end, or wait, when the machine or the container around the agent runs short of something."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from adk_skills_agent.platforms import PAGE_BYTES
+from adk_skills_agent.sandbox.process import tree
+from adk_skills_agent.sandbox.process.shortage import crowd_of, first_to_go_of
+from adk_skills_agent.sandbox.process.tree import (
+    EVERYTHING,
+    MachineMemory,
+    RunMarks,
+    all_processes,
+    make_room,
+    places_for,
+    tasks_left,
+)
+from adk_skills_agent.sandbox.process.watchdog import Limits
+from adk_skills_agent.sandbox.threads import MAX_RUNNING, RUNNING
+
+MARKS = RunMarks("shortage", 0, 0.0)
+PLACE = "adk_skills_agent.sandbox.process.shortage"
+
+
+def a_run(name: str, user: str = "") -> Limits:
+    run = Limits(replace(MARKS, run_id=name), 512 << 20, None, (), lambda *_: None, lambda: None)
+    run._user = user
+    return run
+
+
+def test_row_404_a_run_that_shows_the_memory_goes_first_when_all_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: three runs with 10 MiB that had worked for a while were ended before the six that had 420 MiB each."""
+    now = MachineMemory(available=40 << 20, is_scarce=True)
+    monkeypatch.setattr(f"{PLACE}.most_in_kernel", lambda *_, **__: 0)
+    monkeypatch.setattr(f"{PLACE}.hiding_places", lambda *_: 0)
+    process = next(one for one in all_processes() if one.pid == os.getpid())
+    runs, members = [], {}
+    for name, ticks, mib in (("small", 50, 10), ("large", 1, 420), ("other", 1, 400)):
+        run = a_run(name)
+        run._before = MachineMemory(available=(900 if name == "small" else 600) << 20)
+        runs.append(run)
+        members[name] = [replace(process, system_ticks=ticks, rss_pages=(mib << 20) // PAGE_BYTES)]
+    assert first_to_go_of(runs, members, now) is runs[1]
+
+
+@pytest.mark.parametrize(("kind", "line"), [("cgroup", "4:pids:/above/agent"), ("cgroup2", "0::/above/agent")])
+def test_row_411_the_limit_of_processes_around_the_agent_is_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, line: str
+) -> None:
+    group = tmp_path / "groups" / "above" / "agent"
+    group.mkdir(parents=True)
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text(f"{line}\n")
+    (tmp_path / "self" / "mountinfo").write_text(f"3 2 0:26 / {tmp_path}/groups rw - {kind} {kind} rw,pids\n")
+    monkeypatch.setattr(tree, "PROC", str(tmp_path))
+    monkeypatch.setattr(tree, "_groups_with_pids", tree._groups_with_pids.__wrapped__)
+    assert tasks_left() == (EVERYTHING, EVERYTHING)
+    for folder, most, there in ((group, "max", 900), (group.parent, "1024", 1000)):
+        (folder / "pids.max").write_text(f"{most}\n")
+        (folder / "pids.current").write_text(f"{there}\n")
+    assert tasks_left() == (24, 1024)
+    (tmp_path / "self" / "cgroup").write_text("what is this?\n")
+    assert tasks_left() == (EVERYTHING, EVERYTHING)
+
+
+def test_row_411_fewer_runs_go_on_at_a_time_where_there_is_no_room_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [places_for(most, 64) for most in (EVERYTHING, 4915, 2048, 1024, 100)] == [
+        MAX_RUNNING,
+        MAX_RUNNING,
+        26,
+        11,
+        1,
+    ]
+    monkeypatch.setattr(tree, "_largest", [0])
+    monkeypatch.setattr(tree, "tasks_left", lambda: (900, 1024))
+    try:
+        make_room(None)
+        assert RUNNING.free == MAX_RUNNING
+        make_room(64)
+        assert RUNNING.free == 11
+        make_room(192)  # a browser: as many of these have room
+        make_room(64)
+        assert RUNNING.free == 3
+    finally:
+        RUNNING.resize(MAX_RUNNING)
+
+
+def test_row_411_the_runs_with_most_processes_end_of_the_user_who_has_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = next(one for one in all_processes() if one.pid == os.getpid())
+    there = {"v": ("victim", 40), "h1": ("hostile", 60), "h2": ("hostile", 30), "h3": ("hostile", 30), "few": ("", 8)}
+    runs = [a_run(name, user) for name, (user, _) in there.items()]
+    members = {name: [replace(process, threads=number)] for name, (_, number) in there.items()}
+
+    def ended(left: int) -> list[str]:
+        monkeypatch.setattr(f"{PLACE}.tasks_left", lambda: (left, 1024))
+        return [run.marks.run_id for run in crowd_of(runs, members)]
+
+    assert ended(128) == []
+    assert ended(127) == ["h1"]
+    assert ended(60) == ["h1", "h2"]
+    runs[1]._over = True  # it takes a moment to go
+    assert ended(60) == ["h2"]
+    assert ended(0) == ["h2", "v"]  # who has most now
+
+
+HOSTILE = """
+import os, time
+children = 0
+end = time.monotonic() + 5
+while time.monotonic() < end:
+    try:
+        if children < 60:
+            if os.fork() == 0:
+                time.sleep(max(0, end - time.monotonic()))
+                os._exit(0)
+            children += 1
+        else:
+            time.sleep(0.1)
+    except OSError:
+        time.sleep(0.01)
+"""
+AGENT = """
+import asyncio, sys, threading, time
+from adk_skills_agent.sandbox import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.local import cgroup
+from adk_skills_agent.sandbox.local.sandbox import LocalSandbox
+
+def none():
+    raise cgroup.NoControlGroups("switched off for the test")
+
+cgroup.group_pool = none
+level, hostile = sys.argv[1:]
+sandbox, problems = LocalSandbox(), []
+
+async def run(code, user):
+    policy = SandboxPolicy(min_isolation=level, wall_seconds=30)
+    request = ExecutionRequest(("python3", "-c", code), policy, share=(user,))
+    return (await sandbox.run(request)).status.value
+
+async def main():
+    assert await run("pass", "victim") == "ok"
+    over = time.monotonic() + 6
+    async def again():
+        while time.monotonic() < over:
+            await run(hostile, "hostile")
+    tasks = [asyncio.create_task(again()) for _ in range(20)]
+    await asyncio.sleep(1.5)
+    tried = 0
+    while time.monotonic() < over:
+        tried += 1
+        thread = threading.Thread(target=int)
+        thread.start()
+        assert await run("pass", "victim") == "ok"
+    await asyncio.gather(*tasks)
+    assert tried > 1
+    print("held")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["namespaces", "landlock"])
+def test_row_411_one_users_runs_do_not_have_all_processes_of_a_container(level: str, tmp_path: Path) -> None:
+    """Seen: "the limit of processes is reached" for everybody, and no thread for the agent."""
+    group = Path("/sys/fs/cgroup/pids", f"adk-test-{os.getpid()}-{level}")
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"needs a control group of version 1 for processes: {error}")
+    try:
+        (group / "pids.max").write_text("512")
+        program = tmp_path / "agent.py"
+        program.write_text(AGENT)
+        line = f"echo $$ > {group}/cgroup.procs; exec {sys.executable} {program} {level} '{HOSTILE}'"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+        assert (done.stdout, done.returncode) == ("held\n", 0), done.stderr[-2000:]
+    finally:
+        group.rmdir()
