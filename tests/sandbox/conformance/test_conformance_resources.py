@@ -397,6 +397,28 @@ print("still here")
 
 @pytest.mark.local("a container's files are on file systems of its own")
 @pytest.mark.level("landlock")
+@pytest.mark.parametrize("files", [1, 3])
+async def test_row_412_a_file_that_is_cut_is_not_mapped_so_often_that_others_wait(box, files):
+    """Seen: whoever renamed something on the machine's disk waited as long as the run went on, 55 s."""
+    code = """
+import mmap, sys, time
+kept = []
+for name in range(int(sys.argv[1])):
+    with open(f"file-{name}", "w+b") as file:
+        file.write(bytes(4096))
+        file.flush()
+        kept += [mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ) for _ in range(6000 // int(sys.argv[1]))]
+time.sleep(2)
+print("still here")
+"""
+    result = await box.python(code, str(files), wall_seconds=30, open_files=8192)
+    ends = files == 1 and result.isolation.level is IsolationLevel.LANDLOCK  # elsewhere files are in memory
+    assert (b"still here" in result.stdout, result.status) == (not ends, Status.ERROR if ends else Status.OK)
+    assert any("mapped a file of its own more than 4,096 times" in note for note in result.notes) == ends
+
+
+@pytest.mark.local("a container's files are on file systems of its own")
+@pytest.mark.level("landlock")
 @pytest.mark.parametrize("way", ["mapped", "sent"])
 async def test_row_248_deleted_files_that_no_process_has_open_count_on_disk(box, way, monkeypatch):
     """Seen at landlock: as much of the machine's disk as a script likes, 1.8 GiB in 3 s with a limit of 256 MiB."""

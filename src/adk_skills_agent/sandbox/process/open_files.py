@@ -62,7 +62,7 @@ def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages:
     """
     held = _MOST_OF_A_BYTE if pages else 1
     pids = list(pids)
-    until = time.monotonic() + ADDING_SECONDS
+    until = time.thread_time() + ADDING_SECONDS
     sockets: set[str] = set()
     # Since Linux 6.16 a connection may receive 32 MiB that nobody takes.
     most_in_socket = max(kernel_setting(f"net/ipv4/tcp_{way}mem", 4 << 20) for way in "rw")
@@ -86,7 +86,7 @@ def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages:
         sockets.update(own[_OUR_SOCKETS:] if pid in guarded else own)
         if len(text_of(f"{PROC}/{pid}/maps")) == MAPS_BYTES:
             found += kernel_setting("vm/max_map_count", _USUAL_MAPPINGS) * _MAPPING_BYTES
-        if time.monotonic() > until:
+        if time.thread_time() > until:
             return EVERYTHING
     return found + len(sockets) * 2 * kernel_setting("net/core/wmem_max", 212_992) * held
 
@@ -174,11 +174,11 @@ def shared_memory(members: list[ProcessInfo]) -> int:
     """Bytes of shared memory that these processes show: nameless files they hold open, and what they have mapped,
     divided among those that share it. :data:`EVERYTHING` when that takes too long to add up.
     """
-    until = time.monotonic() + ADDING_SECONDS
+    until = time.thread_time() + ADDING_SECONDS
     used = memory_in_files(info.shown for info in members)
     for info in members:
         used += proportional(info, b"Pss_Shmem:")
-        if time.monotonic() > until:
+        if time.thread_time() > until:
             return EVERYTHING
     return used
 
@@ -189,7 +189,7 @@ def hiding_places(pids: Iterable[int], guarded: Collection[int] = ()) -> int:
     a name; one for any other socket. ``guarded`` processes are ours, and scripts of a session run in one; another one
     that does not show what it has can have any number.
     """
-    found, until = 0, time.monotonic() + ADDING_SECONDS
+    found, until = 0, time.thread_time() + ADDING_SECONDS
     pids = list(pids)
     if (inside := next(filter(_has_own_network, pids), None)) is not None:
         unix = [line.split() for line in text_of(f"{PROC}/{inside}/net/unix", ZONES_BYTES).splitlines()[1:]]
@@ -204,7 +204,7 @@ def hiding_places(pids: Iterable[int], guarded: Collection[int] = ()) -> int:
                 found += SURE_PLACE * int(told[1]) if told is not None else pid not in guarded
         with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
             found += SURE_PLACE * sum(line.endswith(b" (deleted)\n") for line in stream)
-        if time.monotonic() > until:
+        if time.thread_time() > until:
             return EVERYTHING
     return found
 

@@ -50,6 +50,7 @@ from adk_skills_agent.sandbox.process.tree import (
     machine_memory,
     mapped_files,
     memory_left,
+    most_mapped,
     page_tables,
     private_memory,
     reserved_memory,
@@ -90,6 +91,7 @@ _HELD_SECONDS = 0.5
 _MOST_GROWN_HIDDEN = 128 << 20  # bytes of the kernel's memory, of 600,000 locks, while a process hides its own
 _MANY_LOCKS = 1 << 15  # on the machine: those of sixteen runs
 _MOST_LOCKS = 2_048  # of one run: whoever closes a file goes through all that there are of it (row 369)
+_MOST_MAPPED = 1 << 12  # of one file that a run can cut, which takes 2 ms then
 _LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
 _MOST_WAITED_SECONDS = 0.5  # how long a run may keep a thread of the agent waiting, all its waits together
 _MOST_WAITED_FOR_USER = 2.0  # and the runs of a user together (row 377)
@@ -463,7 +465,7 @@ class Watchdog:
                 if problem is None and run in crowd:
                     problem = Status.ERROR, CROWDED
                 problem = problem or _files_problem(run, own, files // len(runs)) or _held_problem(run, own, now)
-                problem = problem or _disk_problem(run, own)
+                problem = problem or _mapped_problem(run, own) or _disk_problem(run, own)
                 if problem is None and run.on_look is not None:
                     run.on_look(_sample(run, own))
             except Exception:
@@ -720,6 +722,19 @@ def _files_problem(run: Limits, members: list[ProcessInfo], share: int) -> tuple
     if files <= share:
         return None
     return Status.ERROR, f"Stopped: it mapped more than {share:,} files, and the machine may have no more open soon."
+
+
+def _mapped_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str] | None:
+    """Whether a run has mapped a file that it can cut so often that each cut keeps others waiting (row 412)."""
+    folders = [limit.folder for limit in run.disk if limit.folder is not None]
+    found, guarded = 0, run.guarded() if folders else ()
+    with run.dear("mapped", _HELD_SECONDS) as is_due:
+        if is_due and folders:
+            pids = [info.shown for info in members if info.shown not in guarded]
+            found = most_mapped(sorted(pids, key=lambda _: os.urandom(4)), folders, _MOST_MAPPED)
+    if found <= _MOST_MAPPED:
+        return None
+    return Status.ERROR, f"Stopped: it mapped a file of its own more than {_MOST_MAPPED:,} times."
 
 
 def _held_problem(run: Limits, members: list[ProcessInfo], now: MachineMemory) -> tuple[Status, str] | None:
