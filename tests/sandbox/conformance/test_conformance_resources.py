@@ -286,13 +286,19 @@ time.sleep(30)
 
 
 @pytest.mark.level("landlock")
-@pytest.mark.parametrize("way", ["in flight", "given back"])
-async def test_row_7_shared_memory_that_no_process_shows_is_limited(box, way):
+@pytest.mark.parametrize("way", ["in flight", "held by a call", "given back"])
+async def test_rows_7_and_413_shared_memory_that_no_process_shows_is_limited(box, way):
     code = """
-import mmap, os, socket, sys, time
+import mmap, os, select, socket, sys, threading, time
 piece = bytes(1 << 20)
-if sys.argv[1] == "in flight":
+if sys.argv[1] != "given back":
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if sys.argv[1] == "held by a call":
+        waits = select.poll()
+        waits.register(ends[1], 0)
+        threading.Thread(target=waits.poll, daemon=True).start()
+        time.sleep(0.2)
+        ends[1].close()
     for _ in range(16):
         descriptor = os.memfd_create("m")
         for _ in range(30):

@@ -30,8 +30,10 @@ from adk_skills_agent.sandbox.process.open_files import (
     Held,
     deleted_files,
     held,
+    hidden_sockets,
     hiding_places,
     holds_sockets,
+    may_hide_files,
     most_in_kernel,
 )
 from adk_skills_agent.sandbox.process.tree import (
@@ -392,6 +394,42 @@ def test_row_274_each_place_where_shared_memory_can_be_counts():
     there.close()
     assert hiding_places([os.getpid()]) == before
     assert hiding_places([os.getpid()], {os.getpid()}) == 0
+
+
+@pytest.mark.parametrize("own_network", [True, False])
+def test_row_413_a_socket_that_only_a_call_holds_is_a_place(monkeypatch, own_network):
+    """Seen: 4.8 GB of files in memory with a limit of 512 MiB, status ``ok``."""
+    if own_network:
+        monkeypatch.setattr("adk_skills_agent.sandbox.process.open_files._has_own_network", lambda _: True)
+        place = "adk_skills_agent.sandbox.process.open_files._sockets_inside"
+        monkeypatch.setattr(place, lambda _: [str(os.fstat(one.fileno()).st_ino).encode() for one in kept])
+    here, there = socket.socketpair()
+    with there:
+        kept = [here.dup(), there]
+        waits = select.poll()
+        waits.register(here.fileno(), 0)
+        ends = os.pipe()
+        waits.register(ends[0], select.POLLIN)
+        thread = threading.Thread(target=waits.poll)
+        thread.start()
+        while "poll" not in Path(f"/proc/self/task/{thread.native_id}/wchan").read_text():
+            time.sleep(0.01)
+        there.send(b"x")
+        mine = [os.getpid()]
+        assert hidden_sockets(mine) == 0
+        number = str(os.fstat(here.fileno()).st_ino).encode()
+        kept[0].close()
+        here.close()
+        if own_network:
+            monkeypatch.setattr(place, lambda _: [number, b"0"])
+        assert hidden_sockets(mine) == 1
+        assert hiding_places(mine) >= SURE_PLACE
+        assert may_hide_files(mine, "/nowhere")
+        os.write(ends[1], b"x")
+        thread.join()
+        assert own_network or hidden_sockets(mine) == 0
+        for end in ends:
+            os.close(end)
 
 
 @pytest.mark.usefixtures("time_to_count")

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import re
+import socket
 import stat
+import struct
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -45,6 +49,9 @@ _LINE_CHARS, _MOST_TOLD = 100, 1 << 22  # characters of one watch or lock, and o
 _EPOLL = "anon_inode:[eventpoll]"
 _OUR_SOCKETS = 2  # of a process of ours, for the agent
 _HIDDEN = "hidden"
+_USER = re.compile(rb"^Uid:\s+([0-9]+)", re.MULTILINE)
+_SOCK_DIAG, _BY_FAMILY, _DUMP, _WHAT, _FIELDS = 4, 20, 0x301, 0x50, (4, 7)
+"""Names of <linux/unix_diag.h>: how much waits in each socket (4), and whose it is (7)."""
 _TOO_LONG = "/ (too long)"
 
 
@@ -185,15 +192,15 @@ def shared_memory(members: list[ProcessInfo]) -> int:
 
 def hiding_places(pids: Iterable[int], guarded: Collection[int] = ()) -> int:
     """How many places these processes have where shared memory can be that nothing shows: :data:`SURE_PLACE` for each
-    descriptor on its way through a socket, each connection that nobody has accepted, and each mapping of a file without
-    a name; one for any other socket. ``guarded`` processes are ours, and scripts of a session run in one; another one
-    that does not show what it has can have any number.
+    descriptor on its way through a socket, each connection that nobody has accepted, each mapping of a file without a
+    name, and each socket that nobody shows; one for any other socket. ``guarded`` processes are ours, and scripts of a
+    session run in one; another one that does not show what it has can have any number.
     """
     found, until = 0, time.thread_time() + ADDING_SECONDS
     pids = list(pids)
     if (inside := next(filter(_has_own_network, pids), None)) is not None:
-        unix = [line.split() for line in text_of(f"{PROC}/{inside}/net/unix", ZONES_BYTES).splitlines()[1:]]
-        found += SURE_PLACE * sum(len(line) > 6 and line[6] == b"0" for line in unix)
+        found += SURE_PLACE * _sockets_inside(inside).count(b"0")
+    found += SURE_PLACE * hidden_sockets(pids, guarded)
     for pid in pids:
         for path, where in _open_files(pid):
             if where == _HIDDEN:
@@ -214,6 +221,7 @@ def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = 
     those on their way through a socket, and those of a process that shows nothing, unless it is ``guarded``.
     """
     mapped, until = f" {folder}/".encode(), time.monotonic() + LOOK_SECONDS
+    pids = list(pids)
     for pid in sorted(pids, key=lambda _: os.urandom(4)):  # whom time is left for is nobody's choice
         with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
             if any(mapped in line and line.endswith(b" (deleted)\n") for line in stream):
@@ -226,7 +234,80 @@ def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = 
                 return True
         if time.monotonic() > until:
             break  # so many mappings or open files that the next looks see the others
-    return False
+    return hidden_sockets(pids, guarded) > 0
+
+
+# A call that waits for a socket keeps it when another thread has closed it, with the files that are on their way
+# through it, and no list of open files has it (row 413).
+
+
+def hidden_sockets(pids: Collection[int], guarded: Collection[int] = ()) -> int:
+    """UNIX sockets of these processes that none of them shows; a ``guarded`` one, which is ours, may have two.
+
+    Where they share the machine's network those count that have something to read and belong to the same user: other
+    runs, too, where these are one user's.
+    """
+    ours = 0
+    inside = next(filter(_has_own_network, pids), None)
+    if inside is None:
+        users = {user for pid in pids if (user := _user_of(pid)) is not None}
+        look = functools.partial(_sockets_with_data, users)
+        among: Iterable[int] = (int(name) for name in os.listdir(PROC) if name.isdigit())  # noqa: PTH208
+    else:
+        look = functools.partial(_sockets_shown_inside, inside)
+        among = pids
+    left, until = look(), time.thread_time() + 2 * ADDING_SECONDS
+    for pid in among:
+        if not left or time.thread_time() > until:
+            break
+        shown = [where for _, where in _open_files(pid)]
+        ours += _OUR_SOCKETS * (pid in guarded and _HIDDEN in shown)
+        left -= {int(where[8:-1]) for where in shown if where.startswith("socket:[")}
+    return max(len(left & look()) - ours, 0) if left else 0  # what was closed in the meantime is nobody's
+
+
+def _sockets_inside(pid: int) -> list[bytes]:
+    """The numbers of the UNIX sockets in the network namespace of a process; 0 for one that nobody has accepted."""
+    lines = text_of(f"{PROC}/{pid}/net/unix", ZONES_BYTES).splitlines()[1:]
+    return [fields[6] for line in lines if len(fields := line.split()) > 6]
+
+
+def _sockets_shown_inside(pid: int) -> set[int]:
+    return set(map(int, _sockets_inside(pid))) - {0}
+
+
+def _user_of(pid: int) -> int | None:
+    found = _USER.search(text_of(f"{PROC}/{pid}/status"))
+    return None if found is None else int(found[1])
+
+
+def _sockets_with_data(users: Collection[int]) -> set[int]:
+    """The numbers of the machine's UNIX sockets that belong to these users and have something to read; none where the
+    kernel does not tell.
+    """
+    every = 0xFFFF_FFFF
+    found: set[int] = set()
+    ask = struct.pack("=IHHIIBBHIIIII", 40, _BY_FAMILY, _DUMP, 1, 0, socket.AF_UNIX, 0, 0, every, 0, _WHAT, 0, 0)
+    with contextlib.suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
+        kernel.settimeout(LOOK_SECONDS)
+        kernel.send(ask)
+        while told := kernel.recv(1 << 17):
+            for kind, body in _netlink_parts(told, "=IH", 16):
+                if kind != _BY_FAMILY:  # the end, or an error
+                    return found
+                fields = dict(_netlink_parts(body[16:], "=HH", 4))
+                waiting, user = (int.from_bytes(fields.get(name, b"")[:4], sys.byteorder) for name in _FIELDS)
+                if waiting and user in users:
+                    found.add(int.from_bytes(body[4:8], sys.byteorder))
+    return found
+
+
+def _netlink_parts(told: bytes, head: str, head_size: int) -> Iterator[tuple[int, bytes]]:
+    """Messages, or attributes of one: kind and content."""
+    while len(told) >= head_size:
+        size, kind = struct.unpack_from(head, told)
+        yield kind, told[head_size:size]
+        told = told[max(head_size, -(-size // 4) * 4) :]
 
 
 def _bytes_open(pids: Iterable[int], counts: Callable[[str], bool]) -> int:
