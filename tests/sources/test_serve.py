@@ -571,6 +571,43 @@ def test_row_149_an_answer_of_an_mcp_server_is_bounded_while_it_comes(
     assert sent < 32 << 20
 
 
+def test_row_414_the_values_of_all_answers_are_bounded_and_only_what_is_read_is_kept(monkeypatch: pytest.MonkeyPatch):
+    """Seen: each page of a list within its bound, and all of them kept: 2.2 GB of memory for 84 MiB."""
+    monkeypatch.setattr(client, "MAX_ANSWER_VALUES", 10_000)
+    monkeypatch.setattr(client, "MAX_RECEIVED_VALUES", 20_000)
+    pages, junk = 0, [[]] * 1_000
+
+    class Pages(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            nonlocal pages
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            extensions = {"io.modelcontextprotocol/skills": {}}
+            result: dict[str, object] = {"serverInfo": {"name": "x", "version": "1"}}
+            if asked["method"] == "initialize":
+                version = asked["params"]["protocolVersion"]
+                result |= {"protocolVersion": version, "capabilities": {"extensions": extensions}}
+            else:
+                pages += 1
+                resources = [{"uri": "u", "digest": junk, "size": 1, "junk": junk}]
+                entry = {"uri": f"skill://s{pages}/SKILL.md", "resources": resources, "junk": junk}
+                result = {"skills": [entry | {"frontmatter": {"name": 5, "junk": junk}}], "nextCursor": str(pages)}
+            told = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), "result": result}).encode()
+            self.send_response(200 if "id" in asked else 202)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(told)))
+            self.end_headers()
+            self.wfile.write(told)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    kept = {"frontmatter": {"name": 5}, "resources": [{"uri": "u", "digest": "", "size": 1}]}
+    with at_loopback(Pages) as url, pytest.raises(SourceError, match="more than 20,000 values"):
+        McpSkills(url).folders()
+    assert pages < 6  # of eight thousand each
+    assert client._needed({"uri": "x", **kept, "junk": junk}) == kept
+
+
 @pytest.mark.parametrize("length", [1, 2, 7, 100_000])
 def test_row_228_what_is_in_texts_are_no_values(length: int):
     answer = json.dumps({"contents": [{"text": 'a,b\\,"[{\\"\n' * 1_000}, ["\\", "\\\\"]]}).encode()

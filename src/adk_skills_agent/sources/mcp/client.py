@@ -28,6 +28,8 @@ MAX_ANSWER_VALUES = 1_000_000
 """Of one answer: each takes a hundred bytes of memory and more, also when it is two in the answer (row 228)."""
 MAX_RECEIVED_BYTES = 256 << 20
 """Of all answers in one connection, as much as an archive unpacks to."""
+MAX_RECEIVED_VALUES = 2 * MAX_ANSWER_VALUES
+"""The same for values: a list comes in many answers (row 414)."""
 SECONDS = 60.0
 """For one request."""
 TOKEN_VARIABLE = "ADK_SKILLS_MCP_TOKEN"  # noqa: S105 - the name of a variable
@@ -85,7 +87,7 @@ class McpSkills:
             for _ in range(MAX_SKILLS):
                 answer = await ask("skills/list", {"cursor": cursor} if cursor else {})
                 for entry in answer.get("skills") or ():
-                    found[self._folder(entry)] = entry
+                    found[self._folder(entry)] = _needed(entry)
                     if len(found) > MAX_SKILLS:
                         raise SourceError(f"{self.what()} lists more than {MAX_SKILLS:,} skills.")
                 following = answer.get("nextCursor")
@@ -204,19 +206,23 @@ class McpSkills:
         """A hook that bounds the answers of a connection while they come: the SDK reads them to their end (row 149)."""
         from httpx2 import AsyncByteStream
 
-        what, received = self.what(), 0
+        what, received, counted = self.what(), 0, 0
 
         class Bounded(AsyncByteStream):
             def __init__(self, stream: Any) -> None:
                 self._stream = stream
 
             async def __aiter__(self) -> AsyncIterator[bytes]:
-                nonlocal received
-                left, values = MAX_ANSWER_BYTES, _Values()
+                nonlocal received, counted
+                left, values, before = MAX_ANSWER_BYTES, _Values(), counted
                 async for part in self._stream:
                     left, received = left - len(part), received + len(part)
-                    if values.after(part) > MAX_ANSWER_VALUES:
+                    now = values.after(part)
+                    counted = before + now
+                    if now > MAX_ANSWER_VALUES:
                         raise SourceError(f"{what} sends more than {MAX_ANSWER_VALUES:,} values at once.")
+                    if counted > MAX_RECEIVED_VALUES:
+                        raise SourceError(f"{what} sends more than {MAX_RECEIVED_VALUES:,} values.")
                     if left < 0 or received > MAX_RECEIVED_BYTES:
                         most = MAX_ANSWER_BYTES if left < 0 else MAX_RECEIVED_BYTES
                         raise SourceError(f"{what} sends more than {most:,} bytes, so it is not taken.")
@@ -240,6 +246,23 @@ class McpSkills:
         if isinstance(error, SourceError | ConfigError) or not isinstance(error, Exception):
             return error
         return SourceError(f"{self.what()} cannot be asked: {_one_line(error)}.")
+
+
+def _needed(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What is read of an entry later: whatever else a server puts there would be kept until the end."""
+
+    def plain(values: object, *keys: str) -> dict[str, Any]:
+        found = {key: values.get(key) for key in keys} if isinstance(values, Mapping) else {}
+        told = {key: value for key, value in found.items() if value is not None}
+        return {key: value if isinstance(value, str | int | float) else "" for key, value in told.items()}
+
+    listed = entry.get("resources")
+    return {
+        "frontmatter": plain(entry.get("frontmatter"), "name", "description"),
+        "resources": [plain(one, "uri", "digest", "size") for one in listed[: MAX_FILES + 1]]
+        if isinstance(listed, list)
+        else None,
+    }
 
 
 class _Values:
