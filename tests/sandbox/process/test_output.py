@@ -1,13 +1,22 @@
-"""Head, tail and spill."""
+"""Head, tail and spill; and how output is read."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adk_skills_agent.sandbox.output import Capture
+from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.local.sandbox import LocalSandbox
+from adk_skills_agent.sandbox.output import Capture, OutputFilter
+from adk_skills_agent.sandbox.process.supervise import _Costly
+from adk_skills_agent.sandbox.supervisor.channel import Answer
+from adk_skills_agent.sandbox.supervisor.frames import base64
 
 
 @given(st.lists(st.binary(max_size=30), max_size=30), st.integers(0, 60))
@@ -56,3 +65,66 @@ def test_a_discarded_spill_file_is_gone(tmp_path: Path):
     assert (tmp_path / "x").exists()
     capture.discard()
     assert not (tmp_path / "x").exists()
+
+
+async def test_row_415_runs_that_print_a_byte_at_a_time_leave_the_event_loop_its_turns(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Seen: 40 runs beside 20 secrets, and the agent's event loop was 1 to 5 s late at each step."""
+    searched: list[int] = []
+    turn = 0
+
+    async def turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def slow(self: OutputFilter, chunk: bytes) -> bytes:
+        searched.append(turn)
+        until = time.thread_time() + 0.003
+        while time.thread_time() < until:
+            pass
+        return chunk
+
+    monkeypatch.setattr(OutputFilter, "feed", slow)
+    code = "import os, time\nfor _ in range(300): os.write(1, b'.'); time.sleep(0.002)"
+    policy = SandboxPolicy(min_isolation="process", isolation="process", warm_slots=0, wall_seconds=60)
+    requests = [ExecutionRequest((sys.executable, "-c", code), policy) for _ in range(6)]
+    other = asyncio.create_task(turns())
+    results = await asyncio.gather(*map(LocalSandbox().run, requests))
+    other.cancel()
+    assert [result.stdout for result in results] == [b"." * 300] * 6
+    assert len(searched) < 2 * len(set(searched))  # before: nearly all six in each turn
+
+
+async def test_row_415_output_of_a_session_that_waits_is_searched_at_once():
+    fed = []
+
+    class Slow:
+        total, name = 0, "stdout"
+
+        def feed(self, data: bytes) -> float:
+            fed.append(data)
+            return 0.25
+
+    answer = Answer(1, SandboxPolicy(output_flood_bytes=None), {1: Slow()}, lambda _: None)  # type: ignore[dict-item]
+    for byte in b"abc":
+        assert not answer.take({"t": "out", "id": 1, "s": 1, "b64": base64(bytes([byte]))})
+    assert fed == []
+    assert answer.pass_on() == 0.25
+    assert answer.pass_on() == 0
+    answer.take({"t": "out", "id": 1, "s": 1, "b64": base64(b"d")})
+    assert answer.take({"t": "done", "id": 1, "exit": 0})
+    assert fed == [b"abc", b"d"]
+
+
+def test_row_415_who_is_alone_need_not_wait_and_others_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch):
+    now = [100.0]
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise.time.monotonic", lambda: now[0])
+    costly, streams = _Costly(), [object() for _ in range(3)]
+    assert costly.rest_of(streams[0], 0.01) == 0  # type: ignore[arg-type]
+    waits = [costly.rest_of(stream, 0.01) for stream in streams[1:] + streams]  # type: ignore[arg-type]
+    assert waits == pytest.approx([0.02, 0.04, 0.06, 0.08, 0.1])
+    now[0] += 60
+    assert costly.rest_of(streams[1], 0.01) == 0  # type: ignore[arg-type]

@@ -82,12 +82,12 @@ def test_row_411_fewer_runs_go_on_at_a_time_where_there_is_no_room_for_more(monk
     monkeypatch.setattr(tree, "tasks_left", lambda: (900, 1024))
     try:
         make_room(None)
-        assert RUNNING.free == MAX_RUNNING
+        assert RUNNING._places == MAX_RUNNING
         make_room(64)
-        assert RUNNING.free == 11
+        assert RUNNING._places == 11
         make_room(192)  # a browser: as many of these have room
         make_room(64)
-        assert RUNNING.free == 3
+        assert RUNNING._places == 3
     finally:
         RUNNING.resize(MAX_RUNNING)
 

@@ -252,6 +252,7 @@ class LiveStdin(bytes):
 CHUNK = 1 << 16
 _READS_PER_TURN = 4  # then other callbacks of the loop are called
 _CALL_SECONDS, _MORE_SECONDS = 0.001, 0.5
+_COSTLY_SECONDS = 5.0
 _FIRST_LOOK_SECONDS = 0.002
 _LAST_LOOK_SECONDS = 0.05
 _UNKILLABLE_SECONDS = 5.0  # a process that survives SIGKILL so long hangs in the kernel
@@ -279,6 +280,30 @@ class Patience:
         return self._left < 0
 
 
+class _Costly:
+    """Streams with output whose search for secrets takes long, of all runs of this process (row 415).
+
+    They are read one after the other, for half of a loop's time; one alone need not wait.
+    """
+
+    def __init__(self) -> None:
+        self._when: dict[int, float] = {}
+        self._next = 0.0
+
+    def rest_of(self, stream: Stream, took: float) -> float:
+        """How many seconds this one is not read now, after a read that took so long."""
+        now = time.monotonic()
+        self._when[id(stream)] = now
+        self._when = {one: when for one, when in list(self._when.items()) if now - when < _COSTLY_SECONDS}
+        if len(self._when) == 1:
+            return 0.0
+        self._next = max(self._next, now) + 2 * took
+        return self._next - now
+
+
+_costly = _Costly()
+
+
 class Stream:
     """One output pipe: counts what was written, keeps what the limits allow, passes the first ``share`` bytes on."""
 
@@ -300,10 +325,14 @@ class Stream:
         self._on_output = on_output
         self._share = share
 
-    def feed(self, data: bytes) -> None:
-        """The next bytes from the pipe."""
+    def feed(self, data: bytes) -> float:
+        """The next bytes from the pipe; for how many seconds no more of them should be read."""
+        began = time.thread_time()
         self.total += len(data)
-        self._pass_on(self._filter.feed(data))
+        clean = self._filter.feed(data)
+        took = time.thread_time() - began
+        self._pass_on(clean)
+        return _costly.rest_of(self, took) if took > _CALL_SECONDS else 0.0
 
     def close(self) -> None:
         """There is no more."""
@@ -389,6 +418,7 @@ class Supervision:
         self._timers: list[asyncio.TimerHandle] = []
         self._exit: ExitWatch | None = None
         self._patience = Patience()
+        self._resting: dict[Stream, asyncio.TimerHandle] = {}
 
     def start(self) -> None:
         """Begin to watch; an OSError when the loop cannot watch another descriptor."""
@@ -427,7 +457,7 @@ class Supervision:
         if self._closed or os.getpid() != self._owner:
             return
         self._closed = True
-        for timer in self._timers:
+        for timer in (*self._timers, *self._resting.values()):
             timer.cancel()
         with contextlib.suppress(RuntimeError):  # the loop is closed
             if self._exit is not None:
@@ -452,7 +482,7 @@ class Supervision:
                 self._end_of(stream)
                 return
             try:
-                stream.feed(data)
+                rest = stream.feed(data)
             except Exception as error:  # noqa: BLE001  # the caller's on_output; raised again when all is cleaned up
                 self.failure = self.failure or error
                 self.stop(Status.CANCELLED)
@@ -472,8 +502,18 @@ class Supervision:
                 )
                 self._end_of(stream)
                 return
+            if rest > 0 and not self._exited:
+                self._loop.remove_reader(stream.descriptor)
+                self._resting[stream] = self._loop.call_later(rest, self._go_on, stream)
+                return
             if time.thread_time() - began > _CALL_SECONDS:  # searching what was read for secrets can take longer
                 return
+
+    def _go_on(self, stream: Stream) -> None:
+        """Read again what has rested."""
+        self._resting.pop(stream).cancel()
+        if not self._closed:
+            self._loop.add_reader(stream.descriptor, self._read, stream)
 
     def _end_of(self, stream: Stream) -> None:
         stream.ended = True
@@ -488,6 +528,8 @@ class Supervision:
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
+        for stream in tuple(self._resting):
+            self._go_on(stream)
         if self._killed or self.timed_out or all(stream.ended for stream in self._streams):
             self._finish()
         else:

@@ -292,6 +292,8 @@ class PythonSession:
                 self._keep_late(frame)
             else:
                 execution.take(frame)
+            if not self._frames and (rest := execution.pass_on()) > 0:
+                await asyncio.sleep(rest)
         if execution.failure is not None or execution.flood:
             execution.lost = "it was ended"
         elif execution.done is not None and execution.done.get("lost") is not None:

@@ -180,6 +180,8 @@ async def _listen(channel: Channel, answer: Answer, files: RunFolder, file_frame
                 if file_frames:
                     await in_worker(write)
                     file_frames.clear()
+            if (rest := answer.pass_on()) > 0:
+                await asyncio.sleep(rest)
     except frames.FrameError as error:
         answer.broken = str(error)
         answer.done = None
