@@ -242,6 +242,26 @@ def test_row_308_what_a_run_took_before_its_first_look_counts_after_another_run_
     assert ended == ["first", "second"]
 
 
+def test_row_416_what_a_run_takes_before_the_first_look_is_its_own(monkeypatch):
+    """Seen: 1.7 GB in connections with a limit of 512 MiB and a control group, status ``ok``."""
+    memory, ended = [0], []
+    place = "adk_skills_agent.sandbox.process.watchdog"
+    monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(kernel=memory[0] << 20))
+    monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: 1 << 40)
+    watchdog, run = Watchdog(), Watched(lambda: False, lambda: None)
+    watchdog.add(run)
+    deadline = time.monotonic() + 20
+    while watchdog._lowest is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    memory[0] = 1000
+    end = lambda *_: ended.append("run")  # noqa: E731
+    run.limits = Limits(MARKS, 512 << 20, None, (), end, lambda: None, guarded=tuple, bounded=True)
+    while not ended and time.monotonic() < deadline:
+        time.sleep(0.01)
+    watchdog.remove(run)
+    assert ended == ["run"]
+
+
 def test_row_204_when_the_machine_has_lost_its_memory_the_run_the_kernel_worked_most_for_ends(monkeypatch):
     """Each round of attackers found memory that no count shows; here nothing shows it."""
     left, scarce = [8000], [False]

@@ -68,7 +68,7 @@ HIDDEN_MEMORY = (
 """What a watchdog cannot do about memory, with what an attacker reached; for runs without a control group."""
 UNCHARGED_MEMORY = (
     "memory: what the kernel charges to nobody (connections that nobody accepts, datagrams, locks of files) is only "
-    "watched; a script had 1.6 times memory_bytes more."
+    "watched; a script had 3.1 times memory_bytes more before it was ended."
 )
 """The same for runs with one."""
 
@@ -82,6 +82,7 @@ refused another one elsewhere, so stopping it is kept for what can only be a for
 _RESERVED_FACTOR = 4
 """How much more than ``memory_bytes`` a run may reserve on a machine that gives no more away than it has."""
 _DISK_INTERVAL_SECONDS = 0.25
+_SHORT_SECONDS = 0.02
 _SHARE = 10  # of the time, at most one in so many is spent looking
 _LEAST_REST, _FAST_BYTES = 2, 128 << 20
 _NEEDED_BYTES_A_SECOND = 16 << 10  # a gigabyte a day: what the kernel of a machine comes to need besides all runs
@@ -374,6 +375,7 @@ class Watchdog:
                     self._shown = ()
                     self._lowest, self._fewest_files, self._suspects = None, None, []
                 self._changed.wait_for(lambda: self._runs)
+            self._begin()
             self._rest(took)
             self._is_late = True  # nobody knows how long this one takes
             began = time.thread_time()  # the processor's time: on a busy machine a look takes long and costs no more
@@ -389,6 +391,15 @@ class Watchdog:
             dear = self._look([limit for limit in limits if limit.marks.started <= young])
             took = time.thread_time() - began - dear
             self._is_late = took * _SHARE > INTERVAL_SECONDS
+
+    def _begin(self) -> None:
+        """Take note of the machine's memory when there are runs again: what one takes before the first look, which may
+        come late, is its own (row 416). A short run has ended by then, and pays nothing.
+        """
+        if self._lowest is None:
+            time.sleep(_SHORT_SECONDS)
+            if self._runs:
+                self._lowest, self._looked = machine_memory(), time.monotonic()
 
     def _rest(self, took: float) -> None:
         """Wait until the next look, so that looks take a tenth of the time at most. Processes that only sleep make each
