@@ -447,6 +447,14 @@ def test_row_390_no_two_sockets_share_a_port(arch, profile):
 
 @both
 @pytest.mark.parametrize("profile", seccomp.PROFILES)
+def test_row_417_a_connection_does_not_keep_the_kernel_when_it_is_closed(arch, profile):
+    """Seen: after five runs, all ``ok`` and over, the machine had 2.1 GB less, for as long as the script had said."""
+    assert call(arch, "setsockopt", 3, 1, 13, profile=profile) == PRETENDED
+    assert call(arch, "getsockopt", 3, 1, 13, profile=profile) == PASS
+
+
+@both
+@pytest.mark.parametrize("profile", seccomp.PROFILES)
 def test_row_137_what_the_whole_machine_has_few_of_is_refused_to_sockets(arch, profile):
     """Seen: one run had 2,049 of the 4,096 labels of flows, and kept them for minutes after its end."""
     for level, option in ((41, 32), (6, 14), (6, 32), (6, 38)):
@@ -620,7 +628,7 @@ def test_everything_that_a_list_names_passes(arch, profile):
     for level, options in system_calls.SOCKET_OPTIONS.items():
         for option in options.values():
             assert call(arch, "getsockopt", 3, level, option, profile=profile) == PASS
-            otherwise = PRETENDED if (level, option) in {(1, 2), (1, 15)} else PASS  # row 390
+            otherwise = PRETENDED if (level, option) in {(1, 2), (1, 15), (1, 13)} else PASS  # rows 390, 417
             assert call(arch, "setsockopt", 3, level, option, sockets=(2, 10), profile=profile) == otherwise
 
 

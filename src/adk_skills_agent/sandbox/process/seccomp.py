@@ -126,6 +126,10 @@ _NO_DEVICE = _ANSWER | errno.ENODEV
 # and wakes all who wait for any of them: one call took a processor from everybody for 35 s (row 390). Without these
 # options a port has one socket. A server asks for the port of connections that have just ended, and goes on.
 _SOL_SOCKET, _SO_REUSEADDR, _SO_REUSEPORT = 1, 2, 15
+# The last close of a connection waits as long as this option says, and the kernel's one worker that closes what nobody
+# has open (a cycle of sockets with each other in their queues) waits, too: all that runs leave in such cycles stays,
+# when they are over, for as long as a script has said (row 417).
+_SO_LINGER = 13
 
 # Filters of a run's own are programs, too: they take the same memory, and the kernel removes freed ones by a queue on
 # which a few thousand at once block each other, and with them every new sandbox, for ever (row 117).
@@ -213,7 +217,7 @@ def program(
     build.sockets(families)
     for level, options in _GROUPS:
         build.if_both("setsockopt", (1, level), (2, options), _NO_DEVICE)
-    build.if_both("setsockopt", (1, _SOL_SOCKET), (2, (_SO_REUSEADDR, _SO_REUSEPORT)), _PRETEND)
+    build.if_both("setsockopt", (1, _SOL_SOCKET), (2, (_SO_REUSEADDR, _SO_REUSEPORT, _SO_LINGER)), _PRETEND)
     for name in ("setsockopt", "getsockopt"):
         build.unless_both(name, 1, 2, SOCKET_OPTIONS, _NO_OPTION)
     build.if_argument("seccomp", 0, (_SET_FILTER,), _WITHOUT_FILTERS)
