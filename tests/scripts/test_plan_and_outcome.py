@@ -183,16 +183,19 @@ def test_row_371_interpreters_of_a_script_with_keys_obey_nothing_that_others_lef
     assert without == (f"/usr/bin/{program}", *given, f"/skill/scripts/{name}")
 
 
-@pytest.mark.parametrize("program", ["octave", "octave-cli", "octave-9.2.0"])
-def test_row_402_octave_runs_no_script_with_keys(
+@pytest.mark.parametrize("program", ["octave", "octave-cli", "octave-9.2.0", "escript", "groovy", "bb", "babel-node"])
+def test_rows_402_and_418_what_takes_modules_from_the_working_directory_runs_no_script_with_keys(
     skill_with: Callable[..., Skill], monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    """Seen: ``strjoin.m`` of another skill in the working directory ran in a script with a key."""
+    """Seen: ``strjoin.m`` of another skill in the working directory ran in a script with a key, in Octave."""
     monkeypatch.setattr(shutil, "which", lambda name, **_: f"/usr/bin/{name}")
-    skill = skill_with({"scripts/r": f"#!/usr/bin/{program}\n"})
+    skill = skill_with({f"scripts/{name}": f"#!/usr/bin/{program}\n" for name in ("r", "r.x")})
     assert plan_script(skill, "r").request.argv == (f"/usr/bin/{program}", "/skill/scripts/r")
-    with pytest.raises(UnsupportedScriptType, match="Octave takes functions from the working directory"):
-        plan_script(skill, "r", env={"KEY": Secret("sk-weather-123456")})
+    key = {"KEY": Secret("sk-weather-123456")}
+    with pytest.raises(UnsupportedScriptType, match=f"{program} may take modules and settings from the working"):
+        plan_script(skill, "r", env=key)
+    chosen = RunSettings(interpreters=Interpreters({".x": [program]}))
+    assert plan_script(skill, "r.x", env=key, settings=chosen).request.argv == (program, "/skill/scripts/r.x")
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ class Interpreters:
         """
         suffix = script.suffix.lower()
         if suffix in self._extra:
-            return _of_skill(self._extra[suffix], script, root)
+            return _of_skill(self._extra[suffix], script, root, is_chosen=True)
         named = _first_line(_head(source))
         name = PurePosixPath(named[0]).name if named else ""
         usable = _is_usable(name)
@@ -185,7 +185,12 @@ _LOADING = re.compile(
 )
 _IN_JAVASCRIPT = re.compile(r"node(js)?[\d.]*|bun|tsx|ts-node.*|babel-node")
 _PLACES_OF_MODULES = re.compile(r"-(?:I|[Mm]lib=|(r))(.*)")  # of Ruby and Perl
-_OF_OCTAVE = re.compile(r"octave(-cli)?[\d.-]*")
+_OF_THE_SKILL_ALONE = re.compile(
+    r"(node(js)?|bun|tsx|ts-node.*|ruby|perl|Rscript|pwsh|lua(jit)?|php|java|[gm]?awk|zsh|fish|m?ksh|t?csh|tclsh|wish|"
+    r"expect|sed|bc|jq|sqlite|guile|sbcl|racket|busybox)[\d.-]*"
+)
+"""Interpreters that take nothing from the working directory, or have options for that. Octave has none (row 402), nor
+have Erlang, Groovy, Babashka and others (row 418)."""
 # "." is where modules are looked for first; they are the skill's, whose folder the variable names at each level.
 _OF_LUA = """\
 local skill = ";" .. os.getenv("SKILL_DIR") .. "/"
@@ -197,21 +202,22 @@ _OF_PHP = "include_path=${{SKILL_DIR}}{folder}:${{SKILL_DIR}}:/usr/share/php:/us
 
 
 def _of_skill(
-    command: Sequence[str], script: PurePosixPath, root: Path | None
+    command: Sequence[str], script: PurePosixPath, root: Path | None, *, is_chosen: bool = False
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The command with its script and what keeps it from settings and modules in the working directory, and a note.
 
     In a run with keys another skill may have left them there (row 371). Those of the skill at ``root`` hold: the run
-    sees them there, too.
+    sees them there, too. ``is_chosen`` says that the owner named the interpreter.
     """
     program = PurePosixPath(command[0]).name
     words = [*command, str(script)]
     if root is None:
         return tuple(words), ()
-    if _OF_OCTAVE.fullmatch(program):  # each function is looked for there first, and no option changes that (row 402)
+    if not (is_chosen or _OF_THE_SKILL_ALONE.fullmatch(program)):
         raise UnsupportedScriptType(
-            "Octave takes functions from the working directory, where another skill may have left some, so it runs no "
-            "script of a skill with keys, hosts or programs. Do it another way, or tell the user."
+            f"{program[:40]} may take modules and settings from the working directory, where another skill may have "
+            "left some, so it runs no script of a skill with keys, hosts or programs. Do it another way, or tell the "
+            "user that the owner can name it in interpreters=."
         )
     path = script.relative_to(SKILL_DIR)
     if re.fullmatch(r"lua(jit)?[\d.]*", program):

@@ -271,7 +271,8 @@ def _own_modules(root: Path, script: ScriptLocation) -> dict[str, EnvValue]:
         folders += [other] if names.isdisjoint(sys.stdlib_module_names) else []
     found = dict.fromkeys(str(SKILL_DIR / each) for each in folders if ":" not in str(each))
     own: dict[str, EnvValue] = {"PYTHONPATH": ":".join(found)} if found else {}
-    return {"PYTHONSAFEPATH": "1", **own}
+    # gawk's @include looks in the working directory first, too (row 418).
+    return {"PYTHONSAFEPATH": "1", "AWKPATH": ":".join((*found, "/usr/share/awk")), **own}
 
 
 _PLACEHOLDER = re.compile(rf"\{{baseDir\}}|\$(?:{'|'.join(SKILL_VARIABLES)})\b|\$\{{(?:{'|'.join(SKILL_VARIABLES)})\}}")
