@@ -470,6 +470,20 @@ def test_row_186_an_output_folder_that_a_repository_made_a_link_gets_nothing(
     assert (project / "out" / "config").read_text() == "planted\n"
 
 
+def test_row_420_output_files_are_no_repository_of_git(skills: Path, tmp_path: Path) -> None:
+    """Seen: ``git status`` in the folder, or a prompt that asks git, ran what the script's ``config`` names."""
+    code = "git init -q --bare made && cp -r made/. . && rm -rf made && git config core.fsmonitor 'touch ran'; ls\n"
+    (skills / "counter" / "scripts" / "plant.sh").write_text(f"{code}touch objects/x refs/x\n")
+    run = adk_skills("run", skills / "counter", "plant.sh", "--min-isolation", "process", cwd=tmp_path)
+    assert run.returncode == 1
+    assert "not written: adk-skills-output/HEAD: with other files git would take its folder for a rep" in run.stderr
+    output = tmp_path / "adk-skills-output"
+    assert (output / "config").exists()
+    assert (output / "refs" / "x").exists()
+    done = subprocess.run(["git", "status"], cwd=output, capture_output=True, check=False)
+    assert done.returncode == 128
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -90,6 +90,11 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "zip unicode": (lambda: zipped(("caf\u00e9.md", b"1"), ("cafe\u0301.md", b"2")), "one on some systems"),
     "zip git": (lambda: zipped((".Git/hooks/pre-commit", b"x")), "version control"),
     "zip file and folder": (lambda: zipped(("a", b"1"), ("a/b", b"2")), "as a file and as a folder"),
+    "zip git repository": (
+        lambda: zipped(("HEAD", b"1"), ("objects/a", b"2"), ("refs/a", b"3")),
+        "git takes it for a repository",
+    ),  # row 420
+    "zip git worktree": (lambda: zipped(("a/HEAD", b"1"), ("a/commondir", b"2")), "git takes it for a repository"),
     "zip bomb": (lambda: zipped(("zero", bytes(30 << 20))), "far more than it is large"),
     "zip large": (lambda: zipped(*((f"{n}", bytes(100_000)) for n in range(3000))), "256 MiB|more than"),
     "zip overlap": (overlapping, "overlap"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -269,12 +270,15 @@ def refuse_links(folder: Path, option: str) -> None:
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
     """Write each file below ``folder``, aside first and then renamed; never through a link that leads out of it.
 
-    A file that cannot be written is said on stderr and left out of the result. Returns the paths written, in order.
+    A file that cannot be written is said on stderr and left out of the result, and so is one called HEAD: git may take
+    its folder for a repository, whose settings run programs (row 420). Returns the paths written, in order.
     """
     written = []
     for name, content in files.items():
         target = folder / name
         try:
+            if target.name.casefold() == "head":
+                raise OSError(errno.EPERM, "with other files git would take its folder for a repository")
             make_folder_below(folder, Path(name).parent)
             write_whole(target, content)
         except OSError as error:

@@ -149,6 +149,13 @@ def check_paths(paths: Iterable[str], what: str, *, most: int = MAX_FILES) -> No
     for key, path in seen.items():
         if key in folders:
             raise SourceError(f"{what} has {_shown(path)} as a file and as a folder, so nothing of it is taken.")
+        above, _, name = key.rpartition("/")
+        beside = f"{above}/" if above else ""
+        if name == "head" and ({f"{beside}objects", f"{beside}refs"} <= folders.keys() or f"{beside}commondir" in seen):
+            raise SourceError(
+                f"{what} has {_shown(path)} beside folders with which git takes it for a repository, whose settings "
+                "run programs, so nothing of it is taken."
+            )
 
 
 def _path_problem(path: str) -> str:
