@@ -95,7 +95,8 @@ def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages:
             found += kernel_setting("vm/max_map_count", _USUAL_MAPPINGS) * _MAPPING_BYTES
         if time.thread_time() > until:
             return EVERYTHING
-    return found + len(sockets) * 2 * kernel_setting("net/core/wmem_max", 212_992) * held
+    hidden = hidden_sockets(pids)
+    return found + (len(sockets) + hidden) * 2 * kernel_setting("net/core/wmem_max", 212_992) * held
 
 
 @dataclass(slots=True)
@@ -215,7 +216,7 @@ def hiding_places(pids: Iterable[int], guarded: Collection[int] = ()) -> int:
     pids = list(pids)
     if (inside := next(filter(_has_own_network, pids), None)) is not None:
         found += SURE_PLACE * _sockets_inside(inside).count(b"0")
-    found += SURE_PLACE * hidden_sockets(pids, guarded)
+    found += SURE_PLACE * hidden_sockets(pids)
     for pid in pids:
         for path, where in _open_files(pid):
             if where == _HIDDEN:
@@ -249,36 +250,34 @@ def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = 
                 return True
         if time.monotonic() > until:
             break  # so many mappings or open files that the next looks see the others
-    return hidden_sockets(pids, guarded) > 0
+    return hidden_sockets(pids) > 0
 
 
 # A call that waits for a socket keeps it when another thread has closed it, with the files that are on their way
 # through it, and no list of open files has it (row 413).
 
 
-def hidden_sockets(pids: Collection[int], guarded: Collection[int] = ()) -> int:
-    """UNIX sockets of these processes that none of them shows; a ``guarded`` one, which is ours, may have two.
+def hidden_sockets(pids: Collection[int]) -> int:
+    """UNIX sockets of these processes that none of them shows; one of a session may be our own process'.
 
     Where they share the machine's network those count that have something to read and belong to the same user: other
     runs, too, where these are one user's.
     """
-    ours = 0
     inside = next(filter(_has_own_network, pids), None)
     if inside is None:
         users = {user for pid in pids if (user := _user_of(pid)) is not None}
         look = functools.partial(_sockets_with_data, users)
-        among: Iterable[int] = (int(name) for name in os.listdir(PROC) if name.isdigit())  # noqa: PTH208
     else:
         look = functools.partial(_sockets_shown_inside, inside)
-        among = pids
-    left, until = look(), time.thread_time() + 2 * ADDING_SECONDS
-    for pid in among:
+    if not (left := look()):
+        return 0
+    until = time.thread_time() + 2 * ADDING_SECONDS
+    names = os.listdir(PROC) if inside is None else ()  # noqa: PTH208
+    for pid in pids if inside is not None else [int(name) for name in names if name.isdigit()]:
         if not left or time.thread_time() > until:
             break
-        shown = [where for _, where in _open_files(pid)]
-        ours += _OUR_SOCKETS * (pid in guarded and _HIDDEN in shown)
-        left -= {int(where[8:-1]) for where in shown if where.startswith("socket:[")}
-    return max(len(left & look()) - ours, 0) if left else 0  # what was closed in the meantime is nobody's
+        left -= {int(where[8:-1]) for _, where in _open_files(pid) if where.startswith("socket:[")}
+    return len(left & look()) if left else 0  # what was closed in the meantime is nobody's
 
 
 def _sockets_inside(pid: int) -> list[bytes]:
