@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from adk_skills_agent.sandbox.files.collect import (
         MAX_DEPTH,
+        Walk,
         distinct_name,
         is_scratch,
         mime_type,
@@ -133,7 +134,7 @@ _NAMES = {
         "CONCERNS ExecutionRequest ExecutionResult InputFile IsolationLevel IsolationReport Network OutputFile "
         "HOME_DIR ReadOnlyMount SKILL_DIR SKILL_VARIABLES Sandbox SandboxPolicy Status TMP_DIR WORK_DIR"
     ),
-    "files.collect": "MAX_DEPTH distinct_name is_scratch mime_type portable safe_name scratch_note",
+    "files.collect": "MAX_DEPTH Walk distinct_name is_scratch mime_type portable safe_name scratch_note",
     "files.removal": "remove_tree temporary_folder temporary_prefix",
     "in_process": "InProcessPython InProcessResult",
     "local": "local_sandbox",

@@ -6,7 +6,9 @@ Every fact comes from the result's fields. Nothing is deduced from the script's 
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import re
 import shutil
 import signal
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from adk_skills_agent.errors import ErrorCode
-from adk_skills_agent.platforms import typed_path
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, typed_path
 from adk_skills_agent.sandbox import (
     ExecutionResult,
     HostNameError,
@@ -157,7 +159,7 @@ def script_outcome(
         if cut_at is not None:
             head = hide_interpreter(_text(result.stderr[:cut_at]))
             stderr, cut_at = head + hide_interpreter(_text(result.stderr[cut_at:])), len(head)
-        missing = tuple(thing for thing in missing_things(plan, result) if thing.kind == "program")
+        missing = tuple(thing for thing in missing_things(plan, result) if thing.kind in _MISSED_BY_SHELLS)
         return ScriptOutcome(plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at, missing)
     stderr, cut_at, exception = _condensed_stderr(plan, result)
     reason = _REASONS.get(result.status) or ("signal" if result.signal is not None else "exit_code")
@@ -574,6 +576,7 @@ def limit_sentence(policy: SandboxPolicy, result: ExecutionResult) -> str:
 
 _NAME_CHARS = r"[A-Za-z0-9_@][A-Za-z0-9_.@/+-]{0,79}"
 _NO_MODULE = re.compile(rf"^(?:ModuleNotFoundError|ImportError): No module named ['\"]?({_NAME_CHARS})", re.MULTILINE)
+_NO_OWN_MODULE = re.compile(rf"No module named ['\"]?({_NAME_CHARS})")
 _NO_PROGRAM = re.compile(
     rf"(?:line \d+: |sh: (?:\d+: )?|^|: )({_NAME_CHARS}): (?:command )?not found\s*$"
     rf"|\[Errno 2\] No such file or directory: '({_NAME_CHARS})'"
@@ -583,19 +586,31 @@ _NO_PROGRAM = re.compile(
 _NO_NODE_PACKAGE = re.compile(rf"Cannot find (?:module|package) '({_NAME_CHARS})'")
 _NO_KEY = re.compile(r"^KeyError: '([A-Z][A-Z0-9_]{2,79})'")
 _MOST_MISSING = 5
+_MOST_LOOKED_AT = 1_000  # entries of a workspace in which a module is looked for: a few milliseconds
+_MISSED_BY_SHELLS = frozenset({"program", "own-module"})  # a shell script goes on after these
+
+
+_NOT_FROM_WORK: Final = "In a run with keys, hosts or programs Python imports nothing from the working directory"
 
 
 @dataclass(frozen=True, slots=True)
 class MissingThing:
     """A thing that a script wanted and did not find."""
 
-    kind: str  # ``module``, ``program``, ``node-package`` or ``environment-key``; hosts are :func:`refused_hosts`
+    # ``module``, ``own-module`` (in the working directory), ``program``, ``node-package`` or ``environment-key``;
+    # hosts are :func:`refused_hosts`
+    kind: str
     name: str  # what it is called
     skill: str  # whose script wanted it
     folder: Path | None = None  # of the skill, where it is known
 
     def for_model(self) -> str:
         """A sentence that says what is missing and what to do."""
+        if self.kind == "own-module":
+            return (
+                f"{_NOT_FROM_WORK}, so '{self.name}' was not found: the skill has to bring it, or its script to add "
+                "the folder to PYTHONPATH. Do it another way, or tell the user."
+            )
         what = {
             "module": f"The Python module '{self.name}' is not installed here",
             "program": f"The program '{self.name}' is not on this machine, so what depends on it was not done",
@@ -606,6 +621,11 @@ class MissingThing:
 
     def for_owner(self) -> str:
         """A sentence that names what is missing and the command or grant that supplies it."""
+        if self.kind == "own-module":
+            return (
+                f"Skill '{self.skill}' imports the module {self.name} from the working directory. {_NOT_FROM_WORK}: "
+                "put the module into the skill, or let the skill's script add its folder to PYTHONPATH or sys.path."
+            )
         prepare = f"adk-skills prepare {typed_path(self.folder) if self.folder is not None else self.skill}"
         fix = {
             "module": prepare,
@@ -623,9 +643,12 @@ def missing_things(
     """The things that a finished script did not find, each once."""
     text = _text(result.stderr[-4 * _LAST_CHARS :])
     found: dict[tuple[str, str], None] = {}
+    own = _modules_of_work(plan, result, f"{text}\n{_text(result.stdout[-_LAST_CHARS:])}")
     for match in _NO_MODULE.finditer(text):
-        if not _is_importable(match[1].partition(".")[0], plan):
-            found["module", match[1].partition(".")[0]] = None
+        name = match[1].partition(".")[0]
+        if name not in own and not _is_importable(name, plan):
+            found["module", name] = None
+    found |= {("own-module", name): None for name in own}
     for match in _NO_NODE_PACKAGE.finditer(text):
         if not match[1].startswith(("/", ".")):
             found["node-package", match[1]] = None
@@ -638,6 +661,35 @@ def missing_things(
     if exception is not None and "environ" in exception.source and (key := _NO_KEY.match(exception.text)):
         found["environment-key", key[1]] = None
     return tuple(MissingThing(kind, name, plan.skill_name, plan.folder) for kind, name in list(found)[:_MOST_MISSING])
+
+
+def _modules_of_work(plan: ScriptPlan, result: ExecutionResult, text: str) -> list[str]:
+    """The modules of the working directory that a program did not find because it takes none from there (row 372)."""
+    if "PYTHONSAFEPATH" not in plan.request.env:
+        return []
+    names = {match[1].partition(".")[0] for match in _NO_OWN_MODULE.finditer(text)}
+    names = {name for name in names if not _is_importable(name, plan)}
+    if not names:
+        return []
+    there = {part.removesuffix(".py") for file in result.files for part in file.path.split("/")}
+    if not names <= there and plan.request.workspace is not None:
+        there |= _names_in(plan.request.workspace)
+    return sorted(names & there)
+
+
+def _names_in(folder: Path) -> set[str]:
+    """What the first entries of a workspace are called, without ``.py``; no link is followed."""
+    from adk_skills_agent.sandbox import Walk
+
+    try:
+        top = os.open(folder, os.O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    except OSError:
+        return set()
+    try:
+        with contextlib.closing(Walk(_MOST_LOOKED_AT).entries(top)) as entries:
+            return {entry.name.removesuffix(".py") for entry in entries}
+    finally:
+        os.close(top)
 
 
 def _is_on_this_machine(program: str, plan: ScriptPlan) -> bool:
