@@ -39,7 +39,15 @@ from adk_skills_agent.scripts import (
     workspace_key,
 )
 from adk_skills_agent.scripts import outcome as outcome_module
-from adk_skills_agent.scripts.outcome import NO_NETWORK, NO_SEMAPHORES, condense_tracebacks, cut, no_network_sentence
+from adk_skills_agent.scripts.outcome import (
+    NO_NETWORK,
+    NO_SEMAPHORES,
+    NOT_BY_PROXY,
+    condense_tracebacks,
+    cut,
+    no_network_sentence,
+    not_by_proxy_sentence,
+)
 
 PROCESS = SandboxPolicy(min_isolation="process")
 
@@ -548,6 +556,26 @@ def test_the_sentence_about_the_network_is_only_said_where_it_is_true(
 ) -> None:
     result = ExecutionResult(Status.ERROR, 1, IsolationReport(IsolationLevel.LANDLOCK, {"network": enforced}))
     assert no_network_sentence(SandboxPolicy(network=network), result, said) == (NO_NETWORK if helps else "")
+
+
+@pytest.mark.parametrize(
+    ("said", "network", "helps"),
+    [
+        ("TypeError: fetch failed\n  cause: Error: getaddrinfo EAI_AGAIN api.test", Network.allow("api.test"), True),
+        ("NameResolutionError: Failed to resolve 'a.api.test'", Network.allow("*.api.test"), True),
+        ("Cannot connect to host api.test:443 [Name or service not known]", Network.allow("api.test"), True),
+        ("socket.gaierror: [Errno -3] Temporary failure in name resolution", Network.allow("api.test"), True),
+        ("java.nio.channels.UnresolvedAddressException", Network.allow("api.test"), True),
+        ("getaddrinfo EAI_AGAIN other.test", Network.allow("api.test"), False),
+        ("getaddrinfo EAI_AGAIN api.test", Network("allow", (), refused=("*",)), False),
+        ("getaddrinfo EAI_AGAIN api.test", Network.none(), False),
+        ("HTTP 403 of api.test", Network.allow("api.test"), False),
+    ],
+)
+def test_a_program_that_does_not_use_the_proxy_of_a_granted_host_is_told_so(
+    said: str, network: Network, helps: bool
+) -> None:
+    assert not_by_proxy_sentence(SandboxPolicy(network=network), said) == (NOT_BY_PROXY if helps else "")
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,13 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.local.machine import Machine, this_machine
     from adk_skills_agent.sandbox.local.namespaces.bubblewrap import kept_group
     from adk_skills_agent.sandbox.local.sandbox import PROCESS_WARNING
-    from adk_skills_agent.sandbox.network.hosts import HostNameError, address_refusal, normalise_host, parse_host
+    from adk_skills_agent.sandbox.network.hosts import (
+        HostNameError,
+        address_refusal,
+        normalise_host,
+        parse_host,
+        parse_hosts,
+    )
     from adk_skills_agent.sandbox.output import Capture, secrets_of_run
     from adk_skills_agent.sandbox.policy import (
         FORMER_LEVELS,
@@ -143,7 +149,7 @@ _NAMES = {
     "local.levels.base": "LocalLevel local_levels",
     "local.machine": "Machine this_machine",
     "local.namespaces.bubblewrap": "kept_group",
-    "network.hosts": "HostNameError address_refusal normalise_host parse_host",
+    "network.hosts": "HostNameError address_refusal normalise_host parse_host parse_hosts",
     "output": "Capture secrets_of_run",
     "policy": (
         "FORMER_LEVELS PRESETS PresetName check_env check_env_name check_policy load_policy looks_secret policy_of "

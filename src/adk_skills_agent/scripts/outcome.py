@@ -28,6 +28,7 @@ from adk_skills_agent.sandbox import (
     SandboxPolicy,
     Status,
     normalise_host,
+    parse_hosts,
 )
 from adk_skills_agent.scripts.plan import ScriptPlan
 
@@ -166,8 +167,9 @@ def script_outcome(
     cause = str(exception) if exception else _last_line(stderr)
     error = _sentence(plan, result, reason, shorten(cause, error_chars))
     if reason in {"exit_code", "signal"}:
-        without = no_network_sentence(plan.request.policy, result, _text(result.stderr), stdout)
-        without = without or no_semaphores_sentence(result) or limit_sentence(plan.request.policy, result)
+        policy, printed = plan.request.policy, (_text(result.stderr), stdout)
+        without = no_network_sentence(policy, result, *printed) or not_by_proxy_sentence(policy, *printed)
+        without = without or no_semaphores_sentence(result) or limit_sentence(policy, result)
         error = f"{error.rstrip('.')}. {without}" if without else error
     missing = missing_things(plan, result, exception) if reason == "exit_code" else ()
     if missing:
@@ -465,6 +467,7 @@ _NAMED_HOST = re.compile(
     r"|getaddrinfo (?:ENOTFOUND|EAI_AGAIN) (?P<c>[\w.-]+)"
     r"|Cannot connect to host (?P<d>[\w.-]+):\d+"
     r"|dial tcp: lookup (?P<e>[\w.-]+)"
+    r"|Failed to resolve '(?P<f>[\w.-]+)'"
 )
 """How curl, wget, git, ssh, urllib3, Node.js, aiohttp and Go name the host that they did not reach."""
 _MOST_HOSTS = 20
@@ -492,15 +495,20 @@ def refused_hosts(policy: SandboxPolicy, result: ExecutionResult) -> tuple[Refus
             found.setdefault(host, RefusedHost(host))
     without = policy.network.mode in {"none", "loopback"} and result.isolation.enforced.get("network") != "none"
     if without and result.status is Status.ERROR:
-        for stream in (result.stderr, result.stdout):
-            for match in _NAMED_HOST.finditer(_text(stream)[-_LAST_CHARS:]):
-                try:
-                    host = normalise_host(str(match[match.lastgroup or 0]))
-                except HostNameError:
-                    continue
-                if "." in host:
-                    found.setdefault(host, RefusedHost(host, certain=False))
+        for host in _named_hosts(_text(result.stderr), _text(result.stdout)):
+            if "." in host:
+                found.setdefault(host, RefusedHost(host, certain=False))
     return tuple(found.values())[:_MOST_HOSTS]
+
+
+def _named_hosts(*streams: str) -> list[str]:
+    """The hosts that the end of what a program printed names as not reached."""
+    named: dict[str, None] = {}
+    for stream in streams:
+        for match in _NAMED_HOST.finditer(stream[-_LAST_CHARS:]):
+            with contextlib.suppress(HostNameError):
+                named[normalise_host(str(match[match.lastgroup or 0]))] = None
+    return list(named)
 
 
 def no_network_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams: str) -> str:
@@ -513,6 +521,30 @@ def no_network_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams
         if _SIGNS.search(text) or ("socket" in text and _REFUSED.search(text)):
             return NO_NETWORK
     return ""
+
+
+NOT_BY_PROXY: Final = (
+    "Granted hosts are reached only through the proxy that HTTPS_PROXY names, which this program did not use: curl "
+    "does, Node.js from 22.21 on, aiohttp with trust_env=True, urllib3 with ProxyManager, Java with "
+    "-Dhttps.proxyHost and -Dhttps.proxyPort."
+)
+_UNRESOLVED = re.compile(
+    r"gaierror|Name or service not known|NameResolutionError|name resolution|resolve host|nodename nor servname"
+    r"|ENOTFOUND|EAI_AGAIN|UnresolvedAddressException|UnknownHostException|dial tcp: lookup"
+)
+
+
+def not_by_proxy_sentence(policy: SandboxPolicy, *streams: str) -> str:
+    """:data:`NOT_BY_PROXY` when a failed run with hosts did not find a name that is granted; else "".
+
+    Names are known to the proxy alone. A client that says no name may have meant any.
+    """
+    if policy.network.mode != "allow" or not policy.network.hosts:
+        return ""
+    if not any(_UNRESOLVED.search(stream[-_LAST_CHARS:]) for stream in streams):
+        return ""
+    allowed, named = parse_hosts(policy.network.hosts, policy.network.refused), _named_hosts(*streams)
+    return NOT_BY_PROXY if not named or any(allowed.allows(host) for host in named) else ""
 
 
 NO_SEMAPHORES: Final = (
