@@ -597,6 +597,16 @@ def test_a_limit_is_said_with_its_number_and_never_as_nothing(
     assert "0 MiB" not in error.replace("256 MiB", "")
 
 
+def test_a_full_tmp_is_not_called_a_full_workspace(skill_with: Callable[..., Skill]) -> None:
+    """Seen at landlock: 65 MiB in /tmp, and "it filled its workspace, which has room for 1,536 MiB"."""
+    skill = skill_with({"scripts/r.sh": "head -c 80M /dev/zero > $TMPDIR/x; sleep 20\n"})
+    outcome = run(skill, "r.sh", isolation="landlock", tmp_bytes=16 << 20, file_bytes=None)
+    assert (outcome.status, outcome.reason) == ("error", "disk_limit")
+    assert outcome.error is not None
+    assert "MiB to /tmp; 16 MiB are allowed (tmp_bytes). Write less, or fewer files." in outcome.error
+    assert "workspace" not in outcome.error
+
+
 def test_a_script_runs_wherever_it_lies_and_starts_its_siblings_by_their_paths(
     skill_with: Callable[..., Skill],
 ) -> None:
@@ -713,6 +723,7 @@ def test_row_355_of_a_very_long_text_the_end_is_shortened() -> None:
     [
         ("raise MemoryError", "It may use 512 MiB of memory here."),
         ("kept = [open('/dev/null') for _ in range(400)]", "It may have 256 files open here."),
+        ("raise OSError(28, 'No space left on device')", "There is room for 256 MiB in the working directory"),
         ('raise RuntimeError("can\'t start new thread")', "It may have 64 processes and threads here."),
         ("open('o', 'wb').truncate(100 << 20)", "A file may have 64 MiB here."),
         ("input()", "Nobody answers what it asks."),

@@ -267,7 +267,7 @@ def _sentence(plan: ScriptPlan, result: ExecutionResult, reason: str, cause: str
         "What it printed until then is in stdout. Give it less work, or tell the user.",
         "out_of_memory": f"{plan.called} was stopped: it needed more {_needed(policy)}. Give it less data.",
         "output_limit": f"{plan.called} was stopped: it printed {_printed(policy)}. Make it write to a file instead.",
-        "disk_limit": f"{plan.called} was stopped: it filled its workspace{_room(policy)}.",
+        "disk_limit": f"{plan.called} was stopped: {_filled(policy, result)}.",
         "cancelled": f"{plan.called} was cancelled.",
         "sandbox_error": f"{plan.called} could not be run to its end; this is not the script's fault.",
         "signal": _signal_sentence(plan, result.signal),
@@ -296,11 +296,13 @@ def _printed(policy: SandboxPolicy) -> str:
     return f"more than {limit}" if limit else "too much"
 
 
-def _room(policy: SandboxPolicy) -> str:
-    """What it has room for; which of the two it was is in the notes."""
+def _filled(policy: SandboxPolicy, result: ExecutionResult) -> str:
+    """Which folder was full; where the backend does not tell, what the workspace has room for."""
+    if result.limit_note:
+        return f"{result.limit_note.partition(': ')[2].rstrip('.')}. Write less, or fewer files"
     files = f"{policy.workspace_inodes:,} files" if policy.workspace_inodes is not None else ""
     room = " and ".join(filter(None, (_size(policy.workspace_bytes), files)))
-    return f", which has room for {room}. Write less, or fewer files" if room else ""
+    return "it filled its workspace" + (f", which has room for {room}. Write less, or fewer files" if room else "")
 
 
 def _size(limit: int | None) -> str:
@@ -572,6 +574,10 @@ _LIMITS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"MemoryError|heap out of memory|std::bad_alloc|Cannot allocate memory|OutOfMemoryError"),
         "It may use {memory_bytes} of memory here. Work on less at a time.",
     ),
+    (
+        re.compile(r"No space left on device|\bENOSPC\b"),
+        "There is room for {workspace_bytes} in the working directory and for {tmp_bytes} in /tmp. Write less.",
+    ),
     (re.compile(r"File too large|\bEFBIG\b"), "A file may have {file_bytes} here. Write less, or several files."),
     (
         re.compile(r"(?:Read-only file system|Permission denied|EROFS|EACCES)[^\n]*/skill/"),
@@ -584,6 +590,9 @@ _LIMITS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
+_LIMIT_FIELDS = ("pids", "open_files", "memory_bytes", "file_bytes", "workspace_bytes", "tmp_bytes")
+
+
 def limit_sentence(policy: SandboxPolicy, result: ExecutionResult) -> str:
     """What to do about a limit of the policy that a failed program speaks of; else "".
 
@@ -592,8 +601,7 @@ def limit_sentence(policy: SandboxPolicy, result: ExecutionResult) -> str:
     text = _text(result.stderr[-_LAST_CHARS:])
     for pattern, sentence in _LIMITS:
         if pattern.search(text):
-            names = [name for name in ("pids", "open_files", "memory_bytes", "file_bytes") if f"{{{name}}}" in sentence]
-            limits = {name: getattr(policy, name) for name in names}
+            limits = {name: getattr(policy, name) for name in _LIMIT_FIELDS if f"{{{name}}}" in sentence}
             if None in limits.values():
                 continue
             sizes = {name: _size(limit) if name.endswith("bytes") else f"{limit:,}" for name, limit in limits.items()}

@@ -66,7 +66,7 @@ from adk_skills_agent.sandbox.process.supervise import (
     wait_until_ended,
 )
 from adk_skills_agent.sandbox.process.tree import RunMarks, children_of, end_run, reap_adopted, signal_group
-from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, folder_limit
+from adk_skills_agent.sandbox.process.watchdog import TMP_NAMES, DiskLimit, Limits, folder_limit
 from adk_skills_agent.sandbox.skill_store import Staged, stage
 from adk_skills_agent.sandbox.streaming import ResourceSample
 
@@ -398,7 +398,7 @@ class LocalRun:
         inodes = None if policy.workspace_inodes is None else policy.workspace_inodes + 1
         return (
             folder_limit(self._workspace.work, policy.workspace_bytes, policy.workspace_inodes),
-            folder_limit(self._workspace.tmp, tmp_bytes, inodes),
+            folder_limit(self._workspace.tmp, tmp_bytes, inodes, TMP_NAMES),
         )
 
     def limits(
@@ -620,8 +620,8 @@ class LocalRun:
                 continue  # the script removed it
             if excess is None:
                 continue
-            result.cause = result.cause or Status.DISK_LIMIT
-            result.notes.append(f"It ended before it was stopped: {excess}.")
+            if result.cause is None:
+                result.cause, result.limit_note = Status.DISK_LIMIT, f"It ended before it was stopped: {excess}."
             return
 
     def _never_started(self, result: EndReport) -> bool:
