@@ -43,6 +43,7 @@ from adk_skills_agent.scripts.outcome import (
     NO_NETWORK,
     NO_SEMAPHORES,
     NOT_BY_PROXY,
+    NOT_STARTED,
     condense_tracebacks,
     cut,
     no_network_sentence,
@@ -537,6 +538,39 @@ def test_a_pool_of_processes_at_landlock_says_what_to_do_instead(skill_with: Cal
     outcome = asyncio.run(go())
     assert outcome.error is not None
     assert outcome.error.endswith(NO_SEMAPHORES)
+
+
+WRITES_TOOL = "printf '#!/bin/sh\\necho tool\\n' > tool.sh; chmod +x tool.sh; "
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may choose the user; any other has what is tested at once")
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (f"{WRITES_TOOL}./tool.sh", True),
+        (f"{WRITES_TOOL}./tool.sh; echo done", True),
+        (f"{WRITES_TOOL}sh -c 'set -e; ./tool.sh; echo done' 2>&1 || exit 1", True),
+        (f"{WRITES_TOOL}python3 -c 'import subprocess; subprocess.run([\"./tool.sh\"])'", True),
+        (f"{WRITES_TOOL}printf 'all:\\n\\t./tool.sh\\n' > Makefile; make", shutil.which("make") is not None),
+        (f"{WRITES_TOOL}bash tool.sh; cp /bin/true run; cat /bin/echo > run; ./run", False),
+        ("cat /etc/shadow", False),
+        ("echo > /skill/x", False),
+    ],
+)
+def test_a_file_that_chmod_did_not_make_executable_says_how_it_is_started(
+    skill_with: Callable[..., Skill], code: str, said: bool
+) -> None:
+    """Seen with gcc, make and venv as a plain user at landlock: "Permission denied", and not a word more."""
+    outcome = run(skill_with({"scripts/r.sh": code}), "r.sh", isolation="landlock", run_as=12_346)
+    told = f"{outcome.error} {outcome.to_model().get('notes')}"
+    assert (NOT_STARTED in told) == said, (told, outcome.stdout, outcome.stderr)
+    assert said or "tool" not in code or outcome.status == "success", outcome.stderr
+
+
+def test_where_chmod_works_nothing_is_said_of_it(skill_with: Callable[..., Skill]) -> None:
+    outcome = run(skill_with({"scripts/r.sh": "echo x > tool; ./tool"}), "r.sh")
+    assert outcome.return_code == 126
+    assert NOT_STARTED not in str(outcome.error)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,8 @@ ERROR_CHARS = 200
 _LONG_STREAMS = 1 << 17  # bytes; more may take tens of milliseconds to go through
 """Length of the ``error`` sentence's quoted cause (S0-20)."""
 HEAD_SHARE = 0.75
+CANNOT_START = 126
+"""The exit code with which a shell says that a program is there and cannot be started."""
 PATH_CHARS, _NOTE_CHARS = 512, 2_000
 
 _REASONS = {
@@ -75,6 +77,7 @@ class ScriptOutcome:
     stderr_cut_at: int | None = None  # where in ``stderr`` the sandbox left bytes out, in characters; else None
     # what was not there, by what the script printed; ``error`` or a note tells the model
     missing: tuple[MissingThing, ...] = ()
+    advice: str = ""  # what to do about a limit that the program met; in ``error``, or in a note where there is none
 
     def to_model(
         self,
@@ -134,7 +137,7 @@ class ScriptOutcome:
             if len(result.skipped_files) > len(shown):
                 answer["skipped_files_left_out"] = len(result.skipped_files) - len(shown)
         # A shell script goes on after a command that is not there, and may call what it did a success.
-        unseen = [thing.for_model() for thing in self.missing] if self.error is None else []
+        unseen = self.told_beside() if self.error is None else []
         if self.plan.notes or result.notes or notes or unseen:
             told = [*self.plan.notes, *result.notes, *notes, *unseen]
             answer["notes"] = [
@@ -142,6 +145,10 @@ class ScriptOutcome:
                 for note in told
             ]
         return answer
+
+    def told_beside(self) -> list[str]:
+        """What ``error`` says of missing things and limits, for an answer that has no ``error``."""
+        return [*filter(None, [self.advice]), *(thing.for_model() for thing in self.missing)]
 
 
 def script_outcome(
@@ -161,16 +168,20 @@ def script_outcome(
             head = hide_interpreter(_text(result.stderr[:cut_at]))
             stderr, cut_at = head + hide_interpreter(_text(result.stderr[cut_at:])), len(head)
         missing = tuple(thing for thing in missing_things(plan, result) if thing.kind in _MISSED_BY_SHELLS)
-        return ScriptOutcome(plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at, missing)
+        advice = not_started_sentence(result, stderr, stdout)
+        return ScriptOutcome(
+            plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at, missing, advice
+        )
     stderr, cut_at, exception = _condensed_stderr(plan, result)
     reason = _REASONS.get(result.status) or ("signal" if result.signal is not None else "exit_code")
     cause = str(exception) if exception else _last_line(stderr)
-    error = _sentence(plan, result, reason, shorten(cause, error_chars))
+    error, advice = _sentence(plan, result, reason, shorten(cause, error_chars)), ""
     if reason in {"exit_code", "signal"}:
         policy, printed = plan.request.policy, (_text(result.stderr), stdout)
-        without = no_network_sentence(policy, result, *printed) or not_by_proxy_sentence(policy, *printed)
-        without = without or no_semaphores_sentence(result) or limit_sentence(policy, result)
-        error = f"{error.rstrip('.')}. {without}" if without else error
+        advice = no_network_sentence(policy, result, *printed) or not_by_proxy_sentence(policy, *printed)
+        advice = advice or no_semaphores_sentence(result) or not_started_sentence(result, *printed)
+        advice = advice or limit_sentence(policy, result)
+        error = f"{error.rstrip('.')}. {advice}" if advice else error
     missing = missing_things(plan, result, exception) if reason == "exit_code" else ()
     if missing:
         error = f"{error.rstrip('.')}. {' '.join(thing.for_model() for thing in missing)}"
@@ -179,7 +190,7 @@ def script_outcome(
     elif not stderr.strip():
         stderr = f"Signal {result.signal}" if result.signal is not None else f"Exit code {result.exit_code}"
     return ScriptOutcome(
-        plan, result, ScriptStatus.ERROR, reason, _return_code(result), stdout, stderr, error, cut_at, missing
+        plan, result, ScriptStatus.ERROR, reason, _return_code(result), stdout, stderr, error, cut_at, missing, advice
     )
 
 
@@ -561,6 +572,33 @@ def no_semaphores_sentence(result: ExecutionResult) -> str:
     """
     asked = "SemLock" in _text(result.stderr[-_LAST_CHARS:])
     return NO_SEMAPHORES if asked and result.isolation.level is IsolationLevel.LANDLOCK else ""
+
+
+NOT_STARTED: Final = (
+    "chmod changes nothing here, so a file that was made in the run cannot be started by its path. Start a script by "
+    "its interpreter (bash tool.sh, python3 tool.py), and a program in a copy of an executable file: "
+    "cp /bin/true run; cat ./program > run; ./run"
+)
+_REFUSED_START = re.compile(
+    r"^\S+: (?:line )?\d+: (?!/skill/)\S*/\S+: Permission denied"  # bash and dash
+    r"|^make(?:\[\d+\])?: (?!/skill/)\S*/\S+: Permission denied"
+    r"|_execute_child\n(?:.*\n){0,2}PermissionError: .*Permission denied: '(?!/skill/)"
+    r"|spawn (?!/skill/)\S*/\S+ EACCES",
+    re.MULTILINE,
+)
+
+
+def not_started_sentence(result: ExecutionResult, *streams: str) -> str:
+    """:data:`NOT_STARTED` where ``chmod`` does nothing and a file that the run made was not started for it; else "".
+
+    Compilers make a file and then executable; so do ``venv`` and whoever writes a script (decision 0007).
+    """
+    pretends = any(sentence.startswith("files: chmod,") for sentence in result.isolation.degraded)
+    if not pretends or result.isolation.level is not IsolationLevel.LANDLOCK:
+        return ""
+    ends = [stream[-_LAST_CHARS:] for stream in streams]
+    refused = result.exit_code == CANNOT_START and any("Permission denied" in end for end in ends)
+    return NOT_STARTED if refused or any(_REFUSED_START.search(end) for end in ends) else ""
 
 
 # What a program says when it meets a limit that does not end it, and what to tell a model then, which else tries again.
