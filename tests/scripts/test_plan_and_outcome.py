@@ -39,12 +39,12 @@ from adk_skills_agent.scripts import (
     workspace_key,
 )
 from adk_skills_agent.scripts import outcome as outcome_module
+from adk_skills_agent.scripts.error_text import condense_tracebacks
 from adk_skills_agent.scripts.outcome import (
     NO_NETWORK,
     NO_SEMAPHORES,
     NOT_BY_PROXY,
     NOT_STARTED,
-    condense_tracebacks,
     cut,
     no_network_sentence,
     not_by_proxy_sentence,
