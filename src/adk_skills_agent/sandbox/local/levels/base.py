@@ -28,7 +28,7 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.files.collect import collect, left_in_home, portable
+from adk_skills_agent.sandbox.files.collect import collect, left_in_home, left_in_tmp, portable
 from adk_skills_agent.sandbox.files.workspace import (
     Workspace,
     create_workspace,
@@ -44,6 +44,7 @@ from adk_skills_agent.sandbox.process.command import (
     check_argv,
     encode,
     find_command,
+    has_tmp_at_home,
     launcher,
     most_watches,
     spelling,
@@ -638,7 +639,10 @@ class LocalRun:
         result.notes.extend(self._workspace.notes)
         secrets = secrets_of_run(self._request, self._policy)
         result.collected = collected = collect(self._workspace, self._policy, secrets)
-        result.notes.extend(left_in_home(self._workspace.home))
+        is_tmp = has_tmp_at_home(self._policy, self._request.env)
+        result.notes.extend(left_in_home(self._workspace.home, is_tmp=is_tmp))
+        if self._request.tmp is None:
+            result.notes.extend(left_in_tmp(self._workspace.tmp))
         if self._request.workspace is not None:
             result.notes.extend(persist(self._workspace, collected, self._request.workspace, self._policy))
         if self._request.tmp is not None:
