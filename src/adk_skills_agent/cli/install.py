@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from adk_skills_agent.cli.output import counted, print_columns, print_json, printable, safe
-from adk_skills_agent.cli.sources import a_path, complete_installed, complete_source, json_option
+from adk_skills_agent.cli.sources import (
+    a_path,
+    complete_installed,
+    complete_source,
+    json_option,
+    open_registry,
+    untrusted,
+)
 from adk_skills_agent.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -142,6 +149,8 @@ def add_command(
         print(f"Locked:    {safe(str(project.lock_path))}")
         if scope == "project":
             print(f"Next:      SkillToolset.from_dirs([{SKILLS_FOLDER!r}]) gives them to an agent")
+            if untrusted(open_registry(())):
+                print("           adk-skills trust . lets adk-skills list, run and prepare find them here")
         for origin in origins:
             if repository := repository_of(origin):
                 click.echo(f"note: a folder has no versions; its repository has: adk-skills add {repository}", err=True)
