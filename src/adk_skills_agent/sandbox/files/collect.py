@@ -134,7 +134,8 @@ class Walk:
             if not entry.is_folder:
                 continue
             if depth + 1 >= self._max_depth:
-                self.skipped.append((path, f"nested deeper than {self._max_depth} folders"))
+                lost = ", so not kept" if self._own else ""
+                self.skipped.append((path, f"nested deeper than {self._max_depth} folders{lost}"))
                 continue
             try:
                 if self._own:
