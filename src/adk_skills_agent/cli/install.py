@@ -483,6 +483,7 @@ _WORDS = {
     "gone": "its source no longer has it",
     "unavailable": "cannot be fetched from its source",
     "unreadable": "what is installed cannot be read",
+    "renamed": "its source calls it by another name",
 }
 
 
@@ -579,7 +580,7 @@ def update_command(
         print_json({"skills": [_as_json(update, diff=show_diff) for update in planned], "updated": done})
     else:
         print(f"{len(done)} updated." if not dry_run else f"{len(chosen)} would be updated.")
-    if any(update.state in {"conflict", "gone", "unavailable", "unreadable"} for update in planned):
+    if any(update.state in {"conflict", "gone", "unavailable", "unreadable", "renamed"} for update in planned):
         raise click.exceptions.Exit(1)
 
 
