@@ -609,7 +609,10 @@ def test_the_sentence_about_the_network_is_only_said_where_it_is_true(
 def test_a_program_that_does_not_use_the_proxy_of_a_granted_host_is_told_so(
     said: str, network: Network, helps: bool
 ) -> None:
-    assert not_by_proxy_sentence(SandboxPolicy(network=network), said) == (NOT_BY_PROXY if helps else "")
+    for enforced, is_ours in (("network namespace+proxy", True), ("remote (Theirs)", False)):
+        result = ExecutionResult(Status.ERROR, 1, IsolationReport(IsolationLevel.NAMESPACES, {"network": enforced}))
+        told = not_by_proxy_sentence(SandboxPolicy(network=network), result, said)
+        assert told == (NOT_BY_PROXY if helps and is_ours else "")
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def script_outcome(
     error, advice = _sentence(plan, result, reason, shorten(cause, error_chars)), ""
     if reason in {"exit_code", "signal"}:
         policy, printed = plan.request.policy, (_text(result.stderr), stdout)
-        advice = no_network_sentence(policy, result, *printed) or not_by_proxy_sentence(policy, *printed)
+        advice = no_network_sentence(policy, result, *printed) or not_by_proxy_sentence(policy, result, *printed)
         advice = advice or no_semaphores_sentence(result) or not_started_sentence(result, *printed)
         advice = advice or limit_sentence(policy, result)
         error = f"{error.rstrip('.')}. {advice}" if advice else error
@@ -447,12 +447,12 @@ _UNRESOLVED = re.compile(
 )
 
 
-def not_by_proxy_sentence(policy: SandboxPolicy, *streams: str) -> str:
+def not_by_proxy_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams: str) -> str:
     """:data:`NOT_BY_PROXY` when a failed run with hosts did not find a name that is granted; else "".
 
     Names are known to the proxy alone. A client that says no name may have meant any.
     """
-    if policy.network.mode != "allow" or not policy.network.hosts:
+    if not policy.network.hosts or not result.isolation.enforced.get("network", "").endswith("proxy"):
         return ""
     if not any(_UNRESOLVED.search(stream[-_LAST_CHARS:]) for stream in streams):
         return ""
@@ -528,7 +528,15 @@ _LIMITS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
-_LIMIT_FIELDS = ("pids", "open_files", "memory_bytes", "file_bytes", "workspace_bytes", "tmp_bytes")
+_LIMIT_FIELDS = {
+    "pids": "pids",
+    "open_files": "pids",
+    "memory_bytes": "memory",
+    "file_bytes": "disk",
+    "workspace_bytes": "disk",
+    "tmp_bytes": "disk",
+}
+"""Fields of the policy, with the concern of the isolation report that says who enforces each."""
 
 
 def limit_sentence(policy: SandboxPolicy, result: ExecutionResult) -> str:
@@ -540,8 +548,9 @@ def limit_sentence(policy: SandboxPolicy, result: ExecutionResult) -> str:
     for pattern, sentence in _LIMITS:
         if pattern.search(text):
             limits = {name: getattr(policy, name) for name in _LIMIT_FIELDS if f"{{{name}}}" in sentence}
-            if None in limits.values():
-                continue
+            who = {result.isolation.enforced.get(_LIMIT_FIELDS[name], "none").partition(" ")[0] for name in limits}
+            if None in limits.values() or not who.isdisjoint({"none", "remote"}):
+                continue  # the limit it met is somebody else's
             sizes = {name: _size(limit) if name.endswith("bytes") else f"{limit:,}" for name, limit in limits.items()}
             return sentence.format(**sizes)
     return ""
