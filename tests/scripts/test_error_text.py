@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,18 @@ def test_the_error_of_other_languages_is_above_what_they_say_last(
 )
 def test_a_line_above_is_taken_only_where_it_is_the_error(said: str, line: str) -> None:
     assert error_line(said) == line
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "at " + "(" * 250_000,
+        "x:1:in " + " (A" * 80_000 + "\nfrom x:1:in y",
+        "Error in " + ":x" * 100_000 + "\nExecution halted",
+        "a" + ":1" * 100_000 + "\nfrom x:1:in y",
+    ],
+)
+def test_the_error_is_looked_for_in_linear_time(said: str) -> None:
+    began = time.process_time()
+    assert error_line(said)
+    assert time.process_time() - began < 1

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -48,6 +49,7 @@ from adk_skills_agent.scripts.outcome import (
     cut,
     no_network_sentence,
     not_by_proxy_sentence,
+    not_started_sentence,
 )
 
 PROCESS = SandboxPolicy(min_isolation="process")
@@ -565,6 +567,14 @@ def test_a_file_that_chmod_did_not_make_executable_says_how_it_is_started(
     told = f"{outcome.error} {outcome.to_model().get('notes')}"
     assert (NOT_STARTED in told) == said, (told, outcome.stdout, outcome.stderr)
     assert said or "tool" not in code or outcome.status == "success", outcome.stderr
+
+
+@pytest.mark.parametrize("said", ["sh: 1: " + "/" * 9_000, "spawn " + "/" * 9_000, "make: " + "/a" * 4_000])
+def test_what_was_not_started_is_looked_for_in_linear_time(said: str) -> None:
+    report = IsolationReport(IsolationLevel.LANDLOCK, {}, ("files: chmod, chown and more do nothing.",))
+    began = time.process_time()
+    assert not_started_sentence(ExecutionResult(Status.ERROR, 1, report), said[-8_000:], said[:8_000]) == ""
+    assert time.process_time() - began < 0.1
 
 
 def test_where_chmod_works_nothing_is_said_of_it(skill_with: Callable[..., Skill]) -> None:

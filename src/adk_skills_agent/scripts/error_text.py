@@ -109,7 +109,7 @@ _ERROR_LINES = tuple(
         (r"\d+: 0x[0-9a-f]+\b.*", r"FATAL ERROR: "),  # V8 when it aborts
         (r"Execution halted", r"Error(?: in .*)?:"),  # R
         (r"from \S+:\d+:in .*", r"\S+:\d+:in .* \([A-Z][\w:]*\)$"),  # Ruby
-        (r"at \S+\(.*\)|\.\.\. \d+ more", r"Exception in thread "),  # Java
+        (r"at [^\s(]+\(.*\)|\.\.\. \d+ more", r"Exception in thread "),  # Java
     )
 )
 

@@ -480,10 +480,10 @@ NOT_STARTED: Final = (
     "cp /bin/true run; cat ./program > run; ./run"
 )
 _REFUSED_START = re.compile(
-    r"^\S+: (?:line )?\d+: (?!/skill/)\S*/\S+: Permission denied"  # bash and dash
-    r"|^make(?:\[\d+\])?: (?!/skill/)\S*/\S+: Permission denied"
+    r"^\S+: (?:line )?\d+: (?!/skill/)(?=\S*/)\S+: Permission denied"  # bash and dash
+    r"|^make(?:\[\d+\])?: (?!/skill/)(?=\S*/)\S+: Permission denied"
     r"|_execute_child\n(?:.*\n){0,2}PermissionError: .*Permission denied: '(?!/skill/)"
-    r"|spawn (?!/skill/)\S*/\S+ EACCES",
+    r"|spawn (?!/skill/)(?=\S*/)\S+ EACCES",
     re.MULTILINE,
 )
 
@@ -573,7 +573,7 @@ _NO_PROGRAM = re.compile(
 _NO_NODE_PACKAGE = re.compile(rf"Cannot find (?:module|package) '({_NAME_CHARS})'")
 _NO_KEY = re.compile(r"^KeyError: '([A-Z][A-Z0-9_]{2,79})'")
 _MOST_MISSING = 5
-_MOST_LOOKED_AT = 1_000  # entries of a workspace in which a module is looked for: a few milliseconds
+_MOST_NAMES, _MOST_LOOKED_AT, _LOOKED_SECONDS = 20, 1_000, 0.1  # modules, and entries of a workspace: milliseconds
 _MISSED_BY_SHELLS = frozenset({"program", "own-module"})  # a shell script goes on after these
 
 
@@ -654,8 +654,8 @@ def _modules_of_work(plan: ScriptPlan, result: ExecutionResult, text: str) -> li
     """The modules of the working directory that a program did not find because it takes none from there (row 372)."""
     if "PYTHONSAFEPATH" not in plan.request.env:
         return []
-    names = {match[1].partition(".")[0] for match in _NO_OWN_MODULE.finditer(text)}
-    names = {name for name in names if not _is_importable(name, plan)}
+    said = dict.fromkeys(match[1].partition(".")[0] for match in _NO_OWN_MODULE.finditer(text))
+    names = {name for name in list(said)[:_MOST_NAMES] if not _is_importable(name, plan)}
     if not names:
         return []
     there = {part.removesuffix(".py") for file in result.files for part in file.path.split("/")}
@@ -673,7 +673,7 @@ def _names_in(folder: Path) -> set[str]:
     except OSError:
         return set()
     try:
-        with contextlib.closing(Walk(_MOST_LOOKED_AT).entries(top)) as entries:
+        with contextlib.closing(Walk(_MOST_LOOKED_AT, max_seconds=_LOOKED_SECONDS).entries(top)) as entries:
             return {entry.name.removesuffix(".py") for entry in entries}
     finally:
         os.close(top)
