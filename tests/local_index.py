@@ -7,12 +7,14 @@ import hashlib
 import html
 import io
 import re
+import ssl
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 
@@ -109,7 +111,7 @@ class LocalIndex:
         self.url = f"{address}/simple/"
 
 
-class Server(Protocol):
+class Served(Protocol):
     """What :func:`serving` needs of an index or a registry."""
 
     hangs: threading.Event
@@ -121,11 +123,13 @@ class Server(Protocol):
     def located(self, address: str) -> None: ...
 
 
-Kind = TypeVar("Kind", bound=Server)
+Kind = TypeVar("Kind", bound=Served)
 
 
 @contextmanager
-def serving(index: Kind) -> Iterator[Kind]:
+def serving(index: Kind, certificate: Path | None = None) -> Iterator[Kind]:
+    """Answers on loopback; with a folder of ``cert.pem`` and ``key.pem`` by https."""
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -147,11 +151,19 @@ def serving(index: Kind) -> Iterator[Kind]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            """Who does not trust the certificate hangs up."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    index.located(f"http://127.0.0.1:{server.server_address[1]}")
+    index.located(f"http{'s' if certificate else ''}://127.0.0.1:{server.server_address[1]}")
     try:
         yield index
     finally:

@@ -307,6 +307,32 @@ def test_ctrl_c_ends_the_script_and_leaves_nothing(skills: Path, tmp_path: Path)
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--timeout", "abc", "'abc' is not a number"),
+        ("--timeout", "0", "0.0 is not in the range x>0"),
+        ("--memory-mb", "much", "'much' is not a whole number"),
+    ],
+)
+def test_a_number_that_is_none_or_makes_no_sense_is_wrong_usage(
+    skills: Path, option: str, value: str, said: str
+) -> None:
+    done = adk_skills("run", skills / "counter", "count.py", option, value)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"Invalid value for '{option}': {said}. See: adk-skills run --help" in done.stderr
+
+
+def test_a_working_directory_that_was_removed_is_said(tmp_path: Path) -> None:
+    """Seen: "adk-skills: No such file or directory"."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = ["/bin/sh", "-c", f"rmdir ../gone; exec {INSTALLED} list"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=gone)
+    assert done.returncode == 2
+    assert done.stderr == "adk-skills: The working directory is not there any more. Change to a folder that is.\n"
+
+
 def test_the_demo_shows_the_whole_job(tmp_path: Path) -> None:
     run = adk_skills("demo", cwd=tmp_path, program=INSTALLED)
     assert run.returncode == 0, run.stdout + run.stderr

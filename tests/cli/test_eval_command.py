@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from adk_skills_agent.installation import install_hint
+
 PROGRAM = Path(sys.executable).parent / "adk-skills"
 MODEL = """\
 rules:
@@ -172,6 +174,7 @@ def test_a_conversation_scenario_runs_with_a_model_that_plays_the_user(project: 
         (["skills/reporter", "--arm", "new"], "", "There is no arm 'new'."),
         (["skills/reporter", "--version", "old"], "", "write NAME=DIR"),
         (["skills/reporter", "--model", "no-such-model"], "", "The model 'no-such-model' cannot be used"),
+        (["skills/reporter", "--model", "no-such-model"], "", f"Install it with: {install_hint('litellm')}"),
         (["skills/reporter", "--model", "scripted:gone.yaml"], "", "gone.yaml"),
         (["skills/reporter", "--model", "nowhere:thing"], "", "Write module:attribute."),
         (["skills/reporter", "--model", "module:x", "--budget-usd", "1"], "", "the price of module:x is not known"),
@@ -391,6 +394,7 @@ class Refuse:
 
 
 sys.meta_path.insert(0, Refuse())
+from adk_skills_agent.installation import install_hint
 from adk_skills_agent.cli.main import main
 
 sys.argv[0] = "adk-skills"

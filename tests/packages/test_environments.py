@@ -26,7 +26,8 @@ from adk_skills_agent.packages.skill_environments import Dependencies, SkillEnvi
 from adk_skills_agent.packages.uv import Index
 from adk_skills_agent.sandbox import remove_tree
 from adk_skills_agent.scripts import interpreters
-from local_index import LocalIndex, wheel
+from certificates import Authority
+from local_index import LocalIndex, serving, wheel
 
 
 def locked(index: LocalIndex, cache: Path, *requirements: str, seconds: float = 60) -> Lock:
@@ -345,6 +346,30 @@ def test_an_index_that_is_not_there_is_said(cache: Path) -> None:
     model, owner = sentences(caught.value)
     assert "does not answer" in model
     assert "geheim" not in model + owner
+
+
+def test_an_index_with_a_certificate_of_a_companys_own_authority_says_what_to_set(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: "does not answer", with an option of uv that ``adk-skills`` has not."""
+    Authority(tmp_path).give_to_both("127.0.0.1")
+    for name in ("SSL_CERT_FILE", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(LocalIndex(), tmp_path / "server") as index:
+        index.add("alpha")
+        with pytest.raises(PackageError) as caught:
+            locked(index, cache, "alpha")
+        model, owner = sentences(caught.value)
+        assert "is not trusted here" in model
+        assert "set SSL_CERT_FILE" in owner
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "server" / "ca.pem"))
+        assert [one.name for one in locked(index, cache, "alpha").packages] == ["alpha"]
+        for name in ("UV_SYSTEM_CERTS", "UV_NATIVE_TLS"):
+            with monkeypatch.context() as patched:
+                patched.setenv(name, "perhaps")  # that uv refuses it says that uv reads it
+                with pytest.raises(PackageError) as caught:
+                    locked(index, cache, "alpha")
+            assert "perhaps" in sentences(caught.value)[1]
 
 
 def test_row_95_code_that_python_would_run_at_every_start_is_removed_and_never_run(

@@ -33,6 +33,7 @@ from adk_skills_agent.packages.npm import (
     node_version,
 )
 from adk_skills_agent.packages.uv import Index
+from certificates import Authority
 from local_index import serving
 
 MakeSkill = Callable[..., Path]
@@ -291,6 +292,22 @@ def test_offline_says_so_and_a_dead_registry_too(registry: LocalRegistry, cache:
     with pytest.raises(PackageError, match="does not answer"):
         resolve(["npm:alpha"], cache=cache / "uv", index=Index(npm_registry="http://127.0.0.1:9"), what=WHAT)
     assert find_environment(lock, cache=cache) is None
+
+
+@pytest.mark.slow
+def test_a_registry_with_a_certificate_of_a_companys_own_authority_says_what_to_set(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Authority(tmp_path).give_to_both("127.0.0.1")
+    monkeypatch.delenv("NODE_EXTRA_CA_CERTS", raising=False)
+    with serving(LocalRegistry(), tmp_path / "server") as registry:
+        registry.add("alpha")
+        with pytest.raises(PackageError, match="is not trusted here") as caught:
+            locked(registry, cache, "npm:alpha")
+        assert "set NODE_EXTRA_CA_CERTS" in " ".join(caught.value.__notes__)
+        # An npm that is configured with a cafile, as some machines are, does not look at NODE_EXTRA_CA_CERTS.
+        monkeypatch.setenv("npm_config_cafile", str(tmp_path / "server" / "ca.pem"))
+        assert [one.name for one in locked(registry, cache, "npm:alpha").packages]
 
 
 GOOD = {"version": "1.0.0", "integrity": "sha512-" + base64.b64encode(bytes(64)).decode()}

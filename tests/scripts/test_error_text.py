@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from adk_skills_agent.scripts.outcome import condense_tracebacks, hide_interpreter, shorten
+from adk_skills_agent.scripts.error_text import condense_tracebacks, error_line, shorten
+from adk_skills_agent.scripts.outcome import hide_interpreter
 
 
 def stderr_of(source: str, tmp_path: Path) -> str:
@@ -103,3 +106,60 @@ def test_where_the_host_keeps_an_interpreter_is_not_shown(text: str, shown: str)
 def test_a_long_text_of_half_paths_is_read_once() -> None:
     text = "=/a" * 200_000 + "/lib/python3"
     assert hide_interpreter(text) == text
+
+
+@pytest.mark.parametrize(
+    ("program", "command", "code", "line"),
+    [
+        ("ruby", ["ruby", "-e"], 'def f = raise(ArgumentError, "bad")\nf', "-e:1:in `f': bad (ArgumentError)"),
+        ("Rscript", ["Rscript", "-e"], 'f <- function(x) stop("bad"); f(1)', "Error in f(1) : bad"),
+        ("node", ["node", "-e"], "throw new TypeError('bad')", "TypeError: bad"),
+        (
+            "node",
+            ["node", "--max-old-space-size=20", "-e"],
+            "const a = []; for (;;) a.push(new Array(1000).fill({}))",
+            "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+        ),
+    ],
+)
+def test_the_error_of_other_languages_is_above_what_they_say_last(
+    program: str, command: list[str], code: str, line: str
+) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed here")
+    run = subprocess.run([*command, code], capture_output=True, text=True, check=False)
+    assert error_line(run.stderr).replace("'f'", "`f'") == line, run.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (
+            'x\nException in thread "main" java.lang.IllegalStateException: bad\n\tat A.f(A.java:1)\n'
+            "Caused by: java.lang.RuntimeException: inner\n\t... 32 more\n",
+            'Exception in thread "main" java.lang.IllegalStateException: bad',
+        ),
+        ("Error in x() : \n  no package\nCalls: f\nExecution halted\n", "Error in x() : no package"),
+        ("Error: plain\nExecution halted", "Error: plain"),
+        ("only this\nExecution halted", "Execution halted"),
+        ("Error in a : b\nlast", "last"),
+        ("", ""),
+    ],
+)
+def test_a_line_above_is_taken_only_where_it_is_the_error(said: str, line: str) -> None:
+    assert error_line(said) == line
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "at " + "(" * 250_000,
+        "x:1:in " + " (A" * 80_000 + "\nfrom x:1:in y",
+        "Error in " + ":x" * 100_000 + "\nExecution halted",
+        "a" + ":1" * 100_000 + "\nfrom x:1:in y",
+    ],
+)
+def test_the_error_is_looked_for_in_linear_time(said: str) -> None:
+    began = time.process_time()
+    assert error_line(said)
+    assert time.process_time() - began < 1

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import preloaded
-from adk_skills_agent import SandboxPolicy
+from adk_skills_agent import Grant, SandboxPolicy, Secret
 from adk_skills_agent.catalog.skill import Skill
 from adk_skills_agent.sandbox import local_sandbox
 from adk_skills_agent.scripts import RunSettings, ScriptOutcome, plan_script, script_outcome
+from adk_skills_agent.scripts.grants import Grants
 
 PROGRAM = preloaded.program("adk-skills")
 POLICY = SandboxPolicy(min_isolation="process")
@@ -58,6 +59,49 @@ async def test_what_is_missing_is_named_to_both(
         "environment-key": 'grants={"sample": Grant(env={"ACME_API_KEY": Secret(...)})}',
         "node-package": "adk-skills prepare",
     }[kind] in owner
+
+
+GRANTS = Grants(by_name={"sample": Grant(env={"KEY": Secret("0123456789abcdef")})})
+WRITES = "mkdir -p proj; echo 'V = 5' > proj/util.py; echo 'import util' > proj/main.py; mkdir pkg; touch pkg/a.py\n"
+
+
+@pytest.mark.parametrize("made", ["in this run", "before it"])
+@pytest.mark.parametrize(
+    ("command", "name", "fails"),
+    [
+        ("python3 proj/main.py", "util", True),
+        ("python3 -m pkg.a", "pkg", True),
+        ("cd proj; python3 -m unittest util 2>&1", "util", True),
+        ("python3 proj/main.py || true", "util", False),
+        ("PYTHONPATH=$PWD/proj:$PYTHONPATH python3 proj/main.py", None, False),
+    ],
+)
+async def test_a_module_of_the_working_directory_is_not_called_missing_where_keys_keep_python_from_it(
+    skill_with: Callable[..., Skill], tmp_path: Path, made: str, command: str, name: str | None, fails: bool
+) -> None:
+    """Seen: "not installed here", and in the log ``adk-skills prepare``, which has nothing to install."""
+    skill = skill_with({"scripts/make.sh": WRITES, "scripts/a.sh": (WRITES if made == "in this run" else "") + command})
+    for script in ("make.sh", "a.sh") if made == "before it" else ("a.sh",):
+        plan = plan_script(skill, script, settings=RunSettings(POLICY), grants=GRANTS, workspace=tmp_path)
+        outcome = script_outcome(plan, await local_sandbox().run(plan.request))
+    assert [(thing.kind, thing.name) for thing in outcome.missing] == ([("own-module", name)] if name else [])
+    told = f"{outcome.error} {outcome.to_model().get('notes')}"
+    assert ("imports nothing from the working directory" in told) == (name is not None), told
+    assert (outcome.error is not None) == fails, outcome.stderr
+    assert "not installed" not in told
+    for thing in outcome.missing:
+        owner = thing.for_owner()
+        assert "Skill 'sample' imports the module" in owner
+        assert "prepare" not in owner
+
+
+async def test_a_module_that_is_nowhere_is_still_called_missing(
+    skill_with: Callable[..., Skill], tmp_path: Path
+) -> None:
+    skill = skill_with({"scripts/a.sh": "python3 -c 'import no_such_module_here'"})
+    plan = plan_script(skill, "a.sh", settings=RunSettings(POLICY), grants=GRANTS, workspace=tmp_path)
+    outcome = script_outcome(plan, await local_sandbox().run(plan.request))
+    assert [thing.kind for thing in outcome.missing] == ["module"]
 
 
 async def test_a_program_that_is_missing_does_not_look_like_success(skill_with: Callable[..., Skill]) -> None:

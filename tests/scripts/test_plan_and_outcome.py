@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -39,7 +40,17 @@ from adk_skills_agent.scripts import (
     workspace_key,
 )
 from adk_skills_agent.scripts import outcome as outcome_module
-from adk_skills_agent.scripts.outcome import NO_NETWORK, NO_SEMAPHORES, condense_tracebacks, cut, no_network_sentence
+from adk_skills_agent.scripts.error_text import condense_tracebacks
+from adk_skills_agent.scripts.outcome import (
+    NO_NETWORK,
+    NO_SEMAPHORES,
+    NOT_BY_PROXY,
+    NOT_STARTED,
+    cut,
+    no_network_sentence,
+    not_by_proxy_sentence,
+    not_started_sentence,
+)
 
 PROCESS = SandboxPolicy(min_isolation="process")
 
@@ -534,6 +545,47 @@ def test_a_pool_of_processes_at_landlock_says_what_to_do_instead(skill_with: Cal
     assert outcome.error.endswith(NO_SEMAPHORES)
 
 
+WRITES_TOOL = "printf '#!/bin/sh\\necho tool\\n' > tool.sh; chmod +x tool.sh; "
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may choose the user; any other has what is tested at once")
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (f"{WRITES_TOOL}./tool.sh", True),
+        (f"{WRITES_TOOL}./tool.sh; echo done", True),
+        (f"{WRITES_TOOL}sh -c 'set -e; ./tool.sh; echo done' 2>&1 || exit 1", True),
+        (f"{WRITES_TOOL}python3 -c 'import subprocess; subprocess.run([\"./tool.sh\"])'", True),
+        (f"{WRITES_TOOL}printf 'all:\\n\\t./tool.sh\\n' > Makefile; make", shutil.which("make") is not None),
+        (f"{WRITES_TOOL}bash tool.sh; cp /bin/true run; cat /bin/echo > run; ./run", False),
+        ("cat /etc/shadow", False),
+        ("echo > /skill/x", False),
+    ],
+)
+def test_a_file_that_chmod_did_not_make_executable_says_how_it_is_started(
+    skill_with: Callable[..., Skill], code: str, said: bool
+) -> None:
+    """Seen with gcc, make and venv as a plain user at landlock: "Permission denied", and not a word more."""
+    outcome = run(skill_with({"scripts/r.sh": code}), "r.sh", isolation="landlock", run_as=12_346)
+    told = f"{outcome.error} {outcome.to_model().get('notes')}"
+    assert (NOT_STARTED in told) == said, (told, outcome.stdout, outcome.stderr)
+    assert said or "tool" not in code or outcome.status == "success", outcome.stderr
+
+
+@pytest.mark.parametrize("said", ["sh: 1: " + "/" * 9_000, "spawn " + "/" * 9_000, "make: " + "/a" * 4_000])
+def test_what_was_not_started_is_looked_for_in_linear_time(said: str) -> None:
+    report = IsolationReport(IsolationLevel.LANDLOCK, {}, ("files: chmod, chown and more do nothing.",))
+    began = time.process_time()
+    assert not_started_sentence(ExecutionResult(Status.ERROR, 1, report), said[-8_000:], said[:8_000]) == ""
+    assert time.process_time() - began < 0.1
+
+
+def test_where_chmod_works_nothing_is_said_of_it(skill_with: Callable[..., Skill]) -> None:
+    outcome = run(skill_with({"scripts/r.sh": "echo x > tool; ./tool"}), "r.sh")
+    assert outcome.return_code == 126
+    assert NOT_STARTED not in str(outcome.error)
+
+
 @pytest.mark.parametrize(
     ("said", "network", "enforced", "helps"),
     [
@@ -554,6 +606,29 @@ def test_the_sentence_about_the_network_is_only_said_where_it_is_true(
 
 
 @pytest.mark.parametrize(
+    ("said", "network", "helps"),
+    [
+        ("TypeError: fetch failed\n  cause: Error: getaddrinfo EAI_AGAIN api.test", Network.allow("api.test"), True),
+        ("NameResolutionError: Failed to resolve 'a.api.test'", Network.allow("*.api.test"), True),
+        ("Cannot connect to host api.test:443 [Name or service not known]", Network.allow("api.test"), True),
+        ("socket.gaierror: [Errno -3] Temporary failure in name resolution", Network.allow("api.test"), True),
+        ("java.nio.channels.UnresolvedAddressException", Network.allow("api.test"), True),
+        ("getaddrinfo EAI_AGAIN other.test", Network.allow("api.test"), False),
+        ("getaddrinfo EAI_AGAIN api.test", Network("allow", (), refused=("*",)), False),
+        ("getaddrinfo EAI_AGAIN api.test", Network.none(), False),
+        ("HTTP 403 of api.test", Network.allow("api.test"), False),
+    ],
+)
+def test_a_program_that_does_not_use_the_proxy_of_a_granted_host_is_told_so(
+    said: str, network: Network, helps: bool
+) -> None:
+    for enforced, is_ours in (("network namespace+proxy", True), ("remote (Theirs)", False)):
+        result = ExecutionResult(Status.ERROR, 1, IsolationReport(IsolationLevel.NAMESPACES, {"network": enforced}))
+        told = not_by_proxy_sentence(SandboxPolicy(network=network), result, said)
+        assert told == (NOT_BY_PROXY if helps and is_ours else "")
+
+
+@pytest.mark.parametrize(
     ("status", "policy", "sentence"),
     [
         (Status.DISK_LIMIT, {"workspace_inodes": 2_000}, "which has room for 256 MiB and 2,000 files"),
@@ -570,6 +645,16 @@ def test_a_limit_is_said_with_its_number_and_never_as_nothing(
     assert error is not None
     assert sentence in error
     assert "0 MiB" not in error.replace("256 MiB", "")
+
+
+def test_a_full_tmp_is_not_called_a_full_workspace(skill_with: Callable[..., Skill]) -> None:
+    """Seen at landlock: 65 MiB in /tmp, and "it filled its workspace, which has room for 1,536 MiB"."""
+    skill = skill_with({"scripts/r.sh": "head -c 80M /dev/zero > $TMPDIR/x; sleep 20\n"})
+    outcome = run(skill, "r.sh", isolation="landlock", tmp_bytes=16 << 20, file_bytes=None)
+    assert (outcome.status, outcome.reason) == ("error", "disk_limit")
+    assert outcome.error is not None
+    assert "MiB to /tmp; 16 MiB are allowed (tmp_bytes). Write less, or fewer files." in outcome.error
+    assert "workspace" not in outcome.error
 
 
 def test_a_script_runs_wherever_it_lies_and_starts_its_siblings_by_their_paths(
@@ -688,6 +773,7 @@ def test_row_355_of_a_very_long_text_the_end_is_shortened() -> None:
     [
         ("raise MemoryError", "It may use 512 MiB of memory here."),
         ("kept = [open('/dev/null') for _ in range(400)]", "It may have 256 files open here."),
+        ("raise OSError(28, 'No space left on device')", "There is room for 256 MiB in the working directory"),
         ('raise RuntimeError("can\'t start new thread")', "It may have 64 processes and threads here."),
         ("open('o', 'wb').truncate(100 << 20)", "A file may have 64 MiB here."),
         ("input()", "Nobody answers what it asks."),

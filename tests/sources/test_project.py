@@ -65,6 +65,19 @@ def test_add_installs_pins_and_says_what_it_did(repository: Repository, run: Run
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_add_says_how_the_other_commands_find_them_while_the_project_is_not_trusted(
+    repository: Repository, run: Run, tmp_path: Path
+):
+    """Seen: "Next: SkillToolset.from_dirs", and then ``list`` and ``run`` do not find what was installed."""
+    hint = "adk-skills trust . lets adk-skills list, run and prepare find them here"
+    add = ("add", repository.bare, "--skill", "pdf", "--yes")
+    assert hint in run(*add).stdout
+    assert run("list").stdout == ""
+    assert run("trust", ".").returncode == 0
+    assert hint not in run(*add).stdout
+    assert run("list").stdout.startswith("pdf ")
+
+
 def test_nothing_is_written_where_skills_cannot_be_put(monkeypatch: pytest.MonkeyPatch):
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         os.chown(folder, 65534, 65534)

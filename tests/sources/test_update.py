@@ -45,7 +45,10 @@ def test_row_400_an_update_gives_a_skill_no_other_name(
     before = (installed / "SKILL.md").read_text()
     repository.write({"skills/pdf/SKILL.md": skill_text("csv", BODY)})
     done = run("update", "--yes")
+    assert done.returncode == 1
+    assert "pdf: its source calls it by another name\n" in done.stdout  # not: cannot be fetched from its source
     assert "Its source calls it 'csv' now" in done.stderr
+    assert run("outdated", "pdf").stdout == "pdf  its source calls it by another name\n"
     assert (installed / "SKILL.md").read_text() == before
 
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from adk_skills_agent.cli.output import counted, print_columns, print_json, printable, safe
-from adk_skills_agent.cli.sources import a_path, complete_installed, complete_source, json_option
+from adk_skills_agent.cli.sources import (
+    a_path,
+    complete_installed,
+    complete_source,
+    json_option,
+    open_registry,
+    untrusted,
+)
 from adk_skills_agent.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
@@ -142,6 +149,8 @@ def add_command(
         print(f"Locked:    {safe(str(project.lock_path))}")
         if scope == "project":
             print(f"Next:      SkillToolset.from_dirs([{SKILLS_FOLDER!r}]) gives them to an agent")
+            if untrusted(open_registry(())):
+                print("           adk-skills trust . lets adk-skills list, run and prepare find them here")
         for origin in origins:
             if repository := repository_of(origin):
                 click.echo(f"note: a folder has no versions; its repository has: adk-skills add {repository}", err=True)
@@ -474,6 +483,7 @@ _WORDS = {
     "gone": "its source no longer has it",
     "unavailable": "cannot be fetched from its source",
     "unreadable": "what is installed cannot be read",
+    "renamed": "its source calls it by another name",
 }
 
 
@@ -570,7 +580,7 @@ def update_command(
         print_json({"skills": [_as_json(update, diff=show_diff) for update in planned], "updated": done})
     else:
         print(f"{len(done)} updated." if not dry_run else f"{len(chosen)} would be updated.")
-    if any(update.state in {"conflict", "gone", "unavailable", "unreadable"} for update in planned):
+    if any(update.state in {"conflict", "gone", "unavailable", "unreadable", "renamed"} for update in planned):
         raise click.exceptions.Exit(1)
 
 

@@ -134,6 +134,10 @@ def main() -> None:
     sys.exit(code)
 
 
+_CLICKS_KINDS = (("float range", "number"), ("integer range", "whole number"))
+"""What click calls a number with limits."""
+
+
 def _run() -> int:
     arguments = sys.argv[1:]
     ours = arguments.index("--") if "--" in arguments else len(arguments)
@@ -149,6 +153,8 @@ def _run() -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         said = error.format_message().replace("\n", " ")
+        for kind, name in _CLICKS_KINDS:
+            said = said.replace(f"is not a valid {kind}", f"is not a {name}")
         if not said.endswith((".", "?", "!", "?)")):
             said += "."
         hint = f" See: {context.command_path} --help" if context is not None else ""
@@ -170,8 +176,18 @@ def _run() -> int:
         _stop_writing()
         return FINDINGS  # as click has it when a command itself notices
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not _has_working_directory():
+            return _say("The working directory is not there any more. Change to a folder that is.", USAGE)
         return _say(": ".join(filter(None, [str(error.filename or ""), error.strerror or str(error)])), FINDINGS)
     return result if isinstance(result, int) else 0
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109
+    except OSError:
+        return False
+    return True
 
 
 def _stop_writing() -> None:

@@ -108,7 +108,7 @@ class _Run(click.Command):
 @click.option(
     "--timeout",
     default=None,
-    type=click.FloatRange(0),
+    type=click.FloatRange(0, min_open=True),
     help="Seconds until it is stopped.  [default: the policy's, 30]",
 )
 @click.option(

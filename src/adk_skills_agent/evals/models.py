@@ -68,7 +68,13 @@ def model_named(name: str, *, retries: bool = True) -> BaseLlm:
                 f"The model {name!r} needs a key: set GOOGLE_API_KEY, or the variables of Vertex AI. To measure "
                 "without a key: --model scripted:FILE --judge none."
             ) from error
-        raise ConfigError(f"The model {name!r} cannot be used: {sentence_of(error)}") from error
+        raise unusable_model(name, error) from error
+
+
+def unusable_model(name: str, error: Exception) -> ConfigError:
+    """What to say of a model that google-adk does not make, with this package's extra where it names its own."""
+    said = sentence_of(error).replace("pip install google-adk[extensions]", install_hint("litellm"))
+    return ConfigError(f"The model {name!r} cannot be used: {said}")
 
 
 def object_named(name: str, kind: type[T], what: str) -> T:

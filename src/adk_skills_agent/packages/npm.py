@@ -92,6 +92,11 @@ _CAUSES: tuple[Cause, ...] = (
         "A package does not support this machine or this version of Node.",
     ),
     Cause(
+        re.compile(r"SELF_SIGNED_CERT|UNABLE_TO_(?:VERIFY_LEAF_SIGNATURE|GET_ISSUER_CERT)|self.signed certificate"),
+        "cannot be fetched: the certificate of the package registry is not trusted here",
+        "For a company's own authority set NODE_EXTRA_CA_CERTS or npm's cafile to the file of its certificates.",
+    ),
+    Cause(
         re.compile(
             r"ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT|EAI_AGAIN|FETCH_ERROR|ERR_SOCKET_TIMEOUT|E50\d|network"
         ),

@@ -34,7 +34,7 @@ _MOST_MEMORY = 4 << 30  # of each process, or half of a smaller machine's: uv re
 _MOST_OUTPUT = 64 << 20  # characters of what one call prints, where a lock of a hundred packages is 100 KB
 _PASSED_ON = (
     "HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy "
-    "SSL_CERT_FILE SSL_CERT_DIR LANG LC_ALL TMPDIR NETRC"
+    "SSL_CERT_FILE SSL_CERT_DIR UV_SYSTEM_CERTS UV_NATIVE_TLS LANG LC_ALL TMPDIR NETRC"
 )
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
 
@@ -359,6 +359,12 @@ _CAUSES: tuple[Cause, ...] = (
         "cannot be installed: a version they need was withdrawn by its author",
         "A version was yanked. Ask for another one.",
         of_some=True,
+    ),
+    Cause(
+        re.compile(r"invalid peer certificate|UnknownIssuer"),  # before the next: it says that the request failed, too
+        "cannot be fetched: the certificate of the package index is not trusted here",
+        "For a company's own authority set SSL_CERT_FILE to the file of its certificates, or UV_SYSTEM_CERTS=1 where "
+        "the system knows it.",
     ),
     Cause(
         re.compile(

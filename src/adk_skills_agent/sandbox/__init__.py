@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from adk_skills_agent.sandbox.files.collect import (
         MAX_DEPTH,
+        Walk,
         distinct_name,
         is_scratch,
         mime_type,
@@ -70,7 +71,13 @@ if TYPE_CHECKING:
     from adk_skills_agent.sandbox.local.machine import Machine, this_machine
     from adk_skills_agent.sandbox.local.namespaces.bubblewrap import kept_group
     from adk_skills_agent.sandbox.local.sandbox import PROCESS_WARNING
-    from adk_skills_agent.sandbox.network.hosts import HostNameError, address_refusal, normalise_host, parse_host
+    from adk_skills_agent.sandbox.network.hosts import (
+        HostNameError,
+        address_refusal,
+        normalise_host,
+        parse_host,
+        parse_hosts,
+    )
     from adk_skills_agent.sandbox.output import Capture, secrets_of_run
     from adk_skills_agent.sandbox.policy import (
         FORMER_LEVELS,
@@ -133,7 +140,7 @@ _NAMES = {
         "CONCERNS ExecutionRequest ExecutionResult InputFile IsolationLevel IsolationReport Network OutputFile "
         "HOME_DIR ReadOnlyMount SKILL_DIR SKILL_VARIABLES Sandbox SandboxPolicy Status TMP_DIR WORK_DIR"
     ),
-    "files.collect": "MAX_DEPTH distinct_name is_scratch mime_type portable safe_name scratch_note",
+    "files.collect": "MAX_DEPTH Walk distinct_name is_scratch mime_type portable safe_name scratch_note",
     "files.removal": "remove_tree temporary_folder temporary_prefix",
     "in_process": "InProcessPython InProcessResult",
     "local": "local_sandbox",
@@ -142,7 +149,7 @@ _NAMES = {
     "local.levels.base": "LocalLevel local_levels",
     "local.machine": "Machine this_machine",
     "local.namespaces.bubblewrap": "kept_group",
-    "network.hosts": "HostNameError address_refusal normalise_host parse_host",
+    "network.hosts": "HostNameError address_refusal normalise_host parse_host parse_hosts",
     "output": "Capture secrets_of_run",
     "policy": (
         "FORMER_LEVELS PRESETS PresetName check_env check_env_name check_policy load_policy looks_secret policy_of "

@@ -371,7 +371,8 @@ class ExecutionResult:
     what could not be killed (only possible at the ``process`` level, best effort). ``cpu_ms`` is of every
     process of the run, killed ones included, to about 10 ms each; at the ``process`` level only the command's and its
     waited-for children's. ``notes`` has a sentence for everything the run asked for and did not get, and everything
-    that was cut, renamed or left out without a field of its own. ``network`` has the decisions of the network proxy.
+    that was cut, renamed or left out without a field of its own; ``limit_note`` is the one of them that says which
+    limit ended the run, where the backend tells. ``network`` has the decisions of the network proxy.
     ``warm`` says that a sandbox started beforehand was used (``SandboxPolicy.warm_slots``).
     """
 
@@ -406,6 +407,7 @@ class ExecutionResult:
     notes: tuple[str, ...] = ()
     network: tuple[NetworkDecision, ...] = ()
     warm: bool = False
+    limit_note: str = ""
 
 
 class Sandbox(ABC):

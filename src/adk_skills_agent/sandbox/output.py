@@ -288,6 +288,7 @@ def build_result(
     signal: int | None,
     cause: Status | None,
     notes: Iterable[str],
+    limit_note: str = "",
     wall_ms: float,
     setup_ms: float = 0.0,
     cpu_ms: float | None = None,
@@ -307,13 +308,13 @@ def build_result(
     of files that were left out are filtered here.
 
     ``streams`` are standard output and error output, closed; their captures are finished here. ``cause`` is the limit
-    that ended the run, None when it ended by itself. Equal sentences come once.
+    that ended the run, None when it ended by itself; ``limit_note`` says more about it. Equal sentences come once.
     """
     collected = collected or Collected()
     problems = [f"{stream.name}: {stream.capture.problem}." for stream in streams if stream.capture.problem]
     if survivors:
         problems.append(f"{survivors} processes of the run could not be killed and are still there.")
-    sentences = list(dict.fromkeys([*notes, *collected.notes, *problems]))
+    sentences = list(dict.fromkeys([*notes, *filter(None, [limit_note]), *collected.notes, *problems]))
     skipped = collected.skipped
     if secrets is not None:
         sentences = [secrets.text(sentence) for sentence in sentences]
@@ -352,6 +353,7 @@ def build_result(
         stdout_cut_at=out.cut_at,
         stderr_cut_at=err.cut_at,
         notes=tuple(sentences),
+        limit_note=limit_note,
         network=network,
         warm=warm,
     )

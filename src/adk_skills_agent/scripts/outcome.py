@@ -6,7 +6,9 @@ Every fact comes from the result's fields. Nothing is deduced from the script's 
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import re
 import shutil
 import signal
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from adk_skills_agent.errors import ErrorCode
-from adk_skills_agent.platforms import typed_path
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, typed_path
 from adk_skills_agent.sandbox import (
     ExecutionResult,
     HostNameError,
@@ -26,6 +28,13 @@ from adk_skills_agent.sandbox import (
     SandboxPolicy,
     Status,
     normalise_host,
+    parse_hosts,
+)
+from adk_skills_agent.scripts.error_text import (
+    ScriptException,
+    condense_tracebacks,
+    error_line,
+    shorten,
 )
 from adk_skills_agent.scripts.plan import ScriptPlan
 
@@ -35,6 +44,8 @@ ERROR_CHARS = 200
 _LONG_STREAMS = 1 << 17  # bytes; more may take tens of milliseconds to go through
 """Length of the ``error`` sentence's quoted cause (S0-20)."""
 HEAD_SHARE = 0.75
+CANNOT_START = 126
+"""The exit code with which a shell says that a program is there and cannot be started."""
 PATH_CHARS, _NOTE_CHARS = 512, 2_000
 
 _REASONS = {
@@ -72,6 +83,7 @@ class ScriptOutcome:
     stderr_cut_at: int | None = None  # where in ``stderr`` the sandbox left bytes out, in characters; else None
     # what was not there, by what the script printed; ``error`` or a note tells the model
     missing: tuple[MissingThing, ...] = ()
+    advice: str = ""  # what to do about a limit that the program met; in ``error``, or in a note where there is none
 
     def to_model(
         self,
@@ -131,7 +143,7 @@ class ScriptOutcome:
             if len(result.skipped_files) > len(shown):
                 answer["skipped_files_left_out"] = len(result.skipped_files) - len(shown)
         # A shell script goes on after a command that is not there, and may call what it did a success.
-        unseen = [thing.for_model() for thing in self.missing] if self.error is None else []
+        unseen = self.told_beside() if self.error is None else []
         if self.plan.notes or result.notes or notes or unseen:
             told = [*self.plan.notes, *result.notes, *notes, *unseen]
             answer["notes"] = [
@@ -139,6 +151,10 @@ class ScriptOutcome:
                 for note in told
             ]
         return answer
+
+    def told_beside(self) -> list[str]:
+        """What ``error`` says of missing things and limits, for an answer that has no ``error``."""
+        return [*filter(None, [self.advice]), *(thing.for_model() for thing in self.missing)]
 
 
 def script_outcome(
@@ -157,16 +173,21 @@ def script_outcome(
         if cut_at is not None:
             head = hide_interpreter(_text(result.stderr[:cut_at]))
             stderr, cut_at = head + hide_interpreter(_text(result.stderr[cut_at:])), len(head)
-        missing = tuple(thing for thing in missing_things(plan, result) if thing.kind == "program")
-        return ScriptOutcome(plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at, missing)
+        missing = tuple(thing for thing in missing_things(plan, result) if thing.kind in _MISSED_BY_SHELLS)
+        advice = not_started_sentence(result, stderr, stdout)
+        return ScriptOutcome(
+            plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at, missing, advice
+        )
     stderr, cut_at, exception = _condensed_stderr(plan, result)
     reason = _REASONS.get(result.status) or ("signal" if result.signal is not None else "exit_code")
-    cause = str(exception) if exception else _last_line(stderr)
-    error = _sentence(plan, result, reason, shorten(cause, error_chars))
+    cause = str(exception) if exception else error_line(stderr)
+    error, advice = _sentence(plan, result, reason, shorten(cause, error_chars)), ""
     if reason in {"exit_code", "signal"}:
-        without = no_network_sentence(plan.request.policy, result, _text(result.stderr), stdout)
-        without = without or no_semaphores_sentence(result) or limit_sentence(plan.request.policy, result)
-        error = f"{error.rstrip('.')}. {without}" if without else error
+        policy, printed = plan.request.policy, (_text(result.stderr), stdout)
+        advice = no_network_sentence(policy, result, *printed) or not_by_proxy_sentence(policy, result, *printed)
+        advice = advice or no_semaphores_sentence(result) or not_started_sentence(result, *printed)
+        advice = advice or limit_sentence(policy, result)
+        error = f"{error.rstrip('.')}. {advice}" if advice else error
     missing = missing_things(plan, result, exception) if reason == "exit_code" else ()
     if missing:
         error = f"{error.rstrip('.')}. {' '.join(thing.for_model() for thing in missing)}"
@@ -175,7 +196,7 @@ def script_outcome(
     elif not stderr.strip():
         stderr = f"Signal {result.signal}" if result.signal is not None else f"Exit code {result.exit_code}"
     return ScriptOutcome(
-        plan, result, ScriptStatus.ERROR, reason, _return_code(result), stdout, stderr, error, cut_at, missing
+        plan, result, ScriptStatus.ERROR, reason, _return_code(result), stdout, stderr, error, cut_at, missing, advice
     )
 
 
@@ -263,7 +284,7 @@ def _sentence(plan: ScriptPlan, result: ExecutionResult, reason: str, cause: str
         "What it printed until then is in stdout. Give it less work, or tell the user.",
         "out_of_memory": f"{plan.called} was stopped: it needed more {_needed(policy)}. Give it less data.",
         "output_limit": f"{plan.called} was stopped: it printed {_printed(policy)}. Make it write to a file instead.",
-        "disk_limit": f"{plan.called} was stopped: it filled its workspace{_room(policy)}.",
+        "disk_limit": f"{plan.called} was stopped: {_filled(policy, result)}.",
         "cancelled": f"{plan.called} was cancelled.",
         "sandbox_error": f"{plan.called} could not be run to its end; this is not the script's fault.",
         "signal": _signal_sentence(plan, result.signal),
@@ -292,11 +313,13 @@ def _printed(policy: SandboxPolicy) -> str:
     return f"more than {limit}" if limit else "too much"
 
 
-def _room(policy: SandboxPolicy) -> str:
-    """What it has room for; which of the two it was is in the notes."""
+def _filled(policy: SandboxPolicy, result: ExecutionResult) -> str:
+    """Which folder was full; where the backend does not tell, what the workspace has room for."""
+    if result.limit_note:
+        return f"{result.limit_note.partition(': ')[2].rstrip('.')}. Write less, or fewer files"
     files = f"{policy.workspace_inodes:,} files" if policy.workspace_inodes is not None else ""
     room = " and ".join(filter(None, (_size(policy.workspace_bytes), files)))
-    return f", which has room for {room}. Write less, or fewer files" if room else ""
+    return "it filled its workspace" + (f", which has room for {room}. Write less, or fewer files" if room else "")
 
 
 def _size(limit: int | None) -> str:
@@ -314,109 +337,11 @@ def _append(text: str, line: str) -> str:
     return f"{text.rstrip()}\n{line}" if text.strip() else line
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.rstrip()[-_SHORTENED_CHARS:].splitlines() if line.strip()]
-    if lines and _NODE_END.fullmatch(lines[-1]):  # Node.js says the error above its stack, and its version last
-        return next((line for line in reversed(lines) if _NODE_ERROR.match(line)), lines[-1])
-    return lines[-1] if lines else ""
-
-
-_NODE_END = re.compile(r"Node\.js v[\d.]+")
-_NODE_ERROR = re.compile(r"(?:Uncaught )?(?:[A-Z]\w*)?(?:Error|Exception)\b")
-
-
-# What a failing script says, made short enough for a model: the exception and its line, not the traceback (S0-59).
-
-_START = "Traceback (most recent call last):"
-_FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
-_GROUP = re.compile(r"^ {2}\+ Exception Group Traceback ", re.MULTILINE)
-_GROUP_TEXT = re.compile(r"^ {2}\| (?P<text>\w*ExceptionGroup: [^\n]*)", re.MULTILINE)
-
 # The library of an interpreter, wherever it is installed; never a folder of the skill itself.
 # No character that may stand before a path may stand in it, so that a long text is read once.
 _LIBRARY = re.compile(r"""(?<![^\s"'(\[=:,])/(?!skill/|/)(?:[^\s"'=:;,()[<>]+/)?lib(?:64)?/python3[.\d]*t?/""")
-_SHORTENED_CHARS, _PIECE_CHARS = 1 << 18, 1 << 16
+_PIECE_CHARS = 1 << 16
 _PACKAGES = re.compile(r"""(?<![^\s"'(\[=:,])/(?:[^\s"'=:;,()[<>]+/)?environments/[0-9a-f]{64}/""")
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptException:
-    """The exception that ended a Python script."""
-
-    text: str  # ``ValueError: bad value``; several lines when the message has them
-    place: str = ""  # ``scripts/run.py, line 12, in main``, or "" when unknown
-    source: str = ""  # the offending line of code, or ""
-
-    def __str__(self) -> str:
-        at = f" (at {self.place}: {self.source})" if self.source else f" (at {self.place})" if self.place else ""
-        return f"{self.text}{at}"
-
-
-def condense_tracebacks(stderr: str, *, skill_prefix: str = "/skill/") -> tuple[str, ScriptException | None]:
-    """Replace each traceback in ``stderr`` by its exception and the place in the skill's own code.
-
-    Returns the shortened text and the last exception in it, or None when there was none. Of a very long text only the
-    end is shortened.
-    """
-    if len(stderr) > _SHORTENED_CHARS:
-        begin = stderr.find("\n", len(stderr) - _SHORTENED_CHARS) + 1 or len(stderr)
-        end, found = condense_tracebacks(stderr[begin:], skill_prefix=skill_prefix)
-        return stderr[:begin] + end, found
-    group = _GROUP.search(stderr)
-    text = _GROUP_TEXT.search(stderr, group.end()) if group else None  # each search reads it once (row 313)
-    if text is not None:
-        return stderr, ScriptException(text["text"])  # the tree of a group says what a line could not
-    if _START not in stderr and "SyntaxError" not in stderr and "IndentationError" not in stderr:
-        return stderr, None
-    lines = stderr.split("\n")
-    out: list[str] = []
-    last: ScriptException | None = None
-    index = 0
-    while index < len(lines):
-        if not _is_traceback(lines, index) and not _is_syntax_error(lines, index):
-            out.append(lines[index])
-            index += 1
-            continue
-        last, index = _read_traceback(lines, index, skill_prefix)
-        out.append(str(last))
-    return "\n".join(out), last
-
-
-def _is_traceback(lines: list[str], index: int) -> bool:
-    """Python's own header is followed by a frame; a script that quotes the header is not condensed."""
-    return lines[index] == _START and index + 1 < len(lines) and _FRAME.match(lines[index + 1]) is not None
-
-
-def _is_syntax_error(lines: list[str], index: int) -> bool:
-    """Python prints a syntax error of the script itself without the ``Traceback`` line."""
-    if not _FRAME.match(lines[index]):
-        return False
-    return any(line.startswith(("SyntaxError", "IndentationError", "TabError")) for line in lines[index : index + 6])
-
-
-def _read_traceback(lines: list[str], index: int, skill_prefix: str) -> tuple[ScriptException, int]:
-    place = source = ""
-    in_skill = False
-    if lines[index].strip() == _START:
-        index += 1
-    while index < len(lines) and (lines[index].startswith("  ") or not lines[index].strip()):
-        frame = _FRAME.match(lines[index])
-        if frame and (frame["file"].startswith(skill_prefix) or not in_skill):
-            # The innermost frame of the skill's own code says more than one deep inside a library.
-            in_skill = in_skill or frame["file"].startswith(skill_prefix)
-            where = f", in {frame['name']}" if frame["name"] and frame["name"] != "<module>" else ""
-            place = f"{frame['file'].removeprefix(skill_prefix)}, line {frame['line']}{where}"
-            following = lines[index + 1] if index + 1 < len(lines) else ""
-            source = following.strip() if following.startswith("    ") else ""
-        index += 1
-    text: list[str] = []
-    if index < len(lines):
-        text.append(lines[index])
-        index += 1
-        while index < len(lines) and lines[index].startswith((" ", "\t")) and not _FRAME.match(lines[index]):
-            text.append(lines[index])
-            index += 1
-    return ScriptException("\n".join(text).strip() or "an exception without a name", place, source), index
 
 
 def hide_interpreter(text: str) -> str:
@@ -432,14 +357,6 @@ def hide_interpreter(text: str) -> str:
         pieces.append(_PACKAGES.sub("<packages>/", _LIBRARY.sub("<python>/", piece)))
         begin += len(piece)
     return "".join(pieces)
-
-
-def shorten(text: str, limit: int | None) -> str:
-    """Cut an error text at ``limit`` characters and mark the cut with ``...`` (S0-20); None keeps it whole."""
-    text = text.strip()
-    if limit is None or len(text) <= limit:
-        return text
-    return text[:limit] + "..."
 
 
 # A sentence for a model whose script failed because there is no network: without it, it tries again.
@@ -463,6 +380,7 @@ _NAMED_HOST = re.compile(
     r"|getaddrinfo (?:ENOTFOUND|EAI_AGAIN) (?P<c>[\w.-]+)"
     r"|Cannot connect to host (?P<d>[\w.-]+):\d+"
     r"|dial tcp: lookup (?P<e>[\w.-]+)"
+    r"|Failed to resolve '(?P<f>[\w.-]+)'"
 )
 """How curl, wget, git, ssh, urllib3, Node.js, aiohttp and Go name the host that they did not reach."""
 _MOST_HOSTS = 20
@@ -490,15 +408,20 @@ def refused_hosts(policy: SandboxPolicy, result: ExecutionResult) -> tuple[Refus
             found.setdefault(host, RefusedHost(host))
     without = policy.network.mode in {"none", "loopback"} and result.isolation.enforced.get("network") != "none"
     if without and result.status is Status.ERROR:
-        for stream in (result.stderr, result.stdout):
-            for match in _NAMED_HOST.finditer(_text(stream)[-_LAST_CHARS:]):
-                try:
-                    host = normalise_host(str(match[match.lastgroup or 0]))
-                except HostNameError:
-                    continue
-                if "." in host:
-                    found.setdefault(host, RefusedHost(host, certain=False))
+        for host in _named_hosts(_text(result.stderr), _text(result.stdout)):
+            if "." in host:
+                found.setdefault(host, RefusedHost(host, certain=False))
     return tuple(found.values())[:_MOST_HOSTS]
+
+
+def _named_hosts(*streams: str) -> list[str]:
+    """The hosts that the end of what a program printed names as not reached."""
+    named: dict[str, None] = {}
+    for stream in streams:
+        for match in _NAMED_HOST.finditer(stream[-_LAST_CHARS:]):
+            with contextlib.suppress(HostNameError):
+                named[normalise_host(str(match[match.lastgroup or 0]))] = None
+    return list(named)
 
 
 def no_network_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams: str) -> str:
@@ -511,6 +434,30 @@ def no_network_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams
         if _SIGNS.search(text) or ("socket" in text and _REFUSED.search(text)):
             return NO_NETWORK
     return ""
+
+
+NOT_BY_PROXY: Final = (
+    "Granted hosts are reached only through the proxy that HTTPS_PROXY names, which this program did not use: curl "
+    "does, Node.js from 22.21 on, aiohttp with trust_env=True, urllib3 with ProxyManager, Java with "
+    "-Dhttps.proxyHost and -Dhttps.proxyPort."
+)
+_UNRESOLVED = re.compile(
+    r"gaierror|Name or service not known|NameResolutionError|name resolution|resolve host|nodename nor servname"
+    r"|ENOTFOUND|EAI_AGAIN|UnresolvedAddressException|UnknownHostException|dial tcp: lookup"
+)
+
+
+def not_by_proxy_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams: str) -> str:
+    """:data:`NOT_BY_PROXY` when a failed run with hosts did not find a name that is granted; else "".
+
+    Names are known to the proxy alone. A client that says no name may have meant any.
+    """
+    if not policy.network.hosts or not result.isolation.enforced.get("network", "").endswith("proxy"):
+        return ""
+    if not any(_UNRESOLVED.search(stream[-_LAST_CHARS:]) for stream in streams):
+        return ""
+    allowed, named = parse_hosts(policy.network.hosts, policy.network.refused), _named_hosts(*streams)
+    return NOT_BY_PROXY if not named or any(allowed.allows(host) for host in named) else ""
 
 
 NO_SEMAPHORES: Final = (
@@ -527,6 +474,33 @@ def no_semaphores_sentence(result: ExecutionResult) -> str:
     return NO_SEMAPHORES if asked and result.isolation.level is IsolationLevel.LANDLOCK else ""
 
 
+NOT_STARTED: Final = (
+    "chmod changes nothing here, so a file that was made in the run cannot be started by its path. Start a script by "
+    "its interpreter (bash tool.sh, python3 tool.py), and a program in a copy of an executable file: "
+    "cp /bin/true run; cat ./program > run; ./run"
+)
+_REFUSED_START = re.compile(
+    r"^\S+: (?:line )?\d+: (?!/skill/)(?=\S*/)\S+: Permission denied"  # bash and dash
+    r"|^make(?:\[\d+\])?: (?!/skill/)(?=\S*/)\S+: Permission denied"
+    r"|_execute_child\n(?:.*\n){0,2}PermissionError: .*Permission denied: '(?!/skill/)"
+    r"|spawn (?!/skill/)(?=\S*/)\S+ EACCES",
+    re.MULTILINE,
+)
+
+
+def not_started_sentence(result: ExecutionResult, *streams: str) -> str:
+    """:data:`NOT_STARTED` where ``chmod`` does nothing and a file that the run made was not started for it; else "".
+
+    Compilers make a file and then executable; so do ``venv`` and whoever writes a script (decision 0007).
+    """
+    pretends = any(sentence.startswith("files: chmod,") for sentence in result.isolation.degraded)
+    if not pretends or result.isolation.level is not IsolationLevel.LANDLOCK:
+        return ""
+    ends = [stream[-_LAST_CHARS:] for stream in streams]
+    refused = result.exit_code == CANNOT_START and any("Permission denied" in end for end in ends)
+    return NOT_STARTED if refused or any(_REFUSED_START.search(end) for end in ends) else ""
+
+
 # What a program says when it meets a limit that does not end it, and what to tell a model then, which else tries again.
 _LIMITS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
@@ -537,6 +511,10 @@ _LIMITS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"MemoryError|heap out of memory|std::bad_alloc|Cannot allocate memory|OutOfMemoryError"),
         "It may use {memory_bytes} of memory here. Work on less at a time.",
+    ),
+    (
+        re.compile(r"No space left on device|\bENOSPC\b"),
+        "There is room for {workspace_bytes} in the working directory and for {tmp_bytes} in /tmp. Write less.",
     ),
     (re.compile(r"File too large|\bEFBIG\b"), "A file may have {file_bytes} here. Write less, or several files."),
     (
@@ -550,6 +528,17 @@ _LIMITS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
+_LIMIT_FIELDS = {
+    "pids": "pids",
+    "open_files": "pids",
+    "memory_bytes": "memory",
+    "file_bytes": "disk",
+    "workspace_bytes": "disk",
+    "tmp_bytes": "disk",
+}
+"""Fields of the policy, with the concern of the isolation report that says who enforces each."""
+
+
 def limit_sentence(policy: SandboxPolicy, result: ExecutionResult) -> str:
     """What to do about a limit of the policy that a failed program speaks of; else "".
 
@@ -558,10 +547,10 @@ def limit_sentence(policy: SandboxPolicy, result: ExecutionResult) -> str:
     text = _text(result.stderr[-_LAST_CHARS:])
     for pattern, sentence in _LIMITS:
         if pattern.search(text):
-            names = [name for name in ("pids", "open_files", "memory_bytes", "file_bytes") if f"{{{name}}}" in sentence]
-            limits = {name: getattr(policy, name) for name in names}
-            if None in limits.values():
-                continue
+            limits = {name: getattr(policy, name) for name in _LIMIT_FIELDS if f"{{{name}}}" in sentence}
+            who = {result.isolation.enforced.get(_LIMIT_FIELDS[name], "none").partition(" ")[0] for name in limits}
+            if None in limits.values() or not who.isdisjoint({"none", "remote"}):
+                continue  # the limit it met is somebody else's
             sizes = {name: _size(limit) if name.endswith("bytes") else f"{limit:,}" for name, limit in limits.items()}
             return sentence.format(**sizes)
     return ""
@@ -574,6 +563,7 @@ def limit_sentence(policy: SandboxPolicy, result: ExecutionResult) -> str:
 
 _NAME_CHARS = r"[A-Za-z0-9_@][A-Za-z0-9_.@/+-]{0,79}"
 _NO_MODULE = re.compile(rf"^(?:ModuleNotFoundError|ImportError): No module named ['\"]?({_NAME_CHARS})", re.MULTILINE)
+_NO_OWN_MODULE = re.compile(rf"No module named ['\"]?({_NAME_CHARS})")
 _NO_PROGRAM = re.compile(
     rf"(?:line \d+: |sh: (?:\d+: )?|^|: )({_NAME_CHARS}): (?:command )?not found\s*$"
     rf"|\[Errno 2\] No such file or directory: '({_NAME_CHARS})'"
@@ -583,19 +573,31 @@ _NO_PROGRAM = re.compile(
 _NO_NODE_PACKAGE = re.compile(rf"Cannot find (?:module|package) '({_NAME_CHARS})'")
 _NO_KEY = re.compile(r"^KeyError: '([A-Z][A-Z0-9_]{2,79})'")
 _MOST_MISSING = 5
+_MOST_NAMES, _MOST_LOOKED_AT, _LOOKED_SECONDS = 20, 1_000, 0.1  # modules, and entries of a workspace: milliseconds
+_MISSED_BY_SHELLS = frozenset({"program", "own-module"})  # a shell script goes on after these
+
+
+_NOT_FROM_WORK: Final = "In a run with keys, hosts or programs Python imports nothing from the working directory"
 
 
 @dataclass(frozen=True, slots=True)
 class MissingThing:
     """A thing that a script wanted and did not find."""
 
-    kind: str  # ``module``, ``program``, ``node-package`` or ``environment-key``; hosts are :func:`refused_hosts`
+    # ``module``, ``own-module`` (in the working directory), ``program``, ``node-package`` or ``environment-key``;
+    # hosts are :func:`refused_hosts`
+    kind: str
     name: str  # what it is called
     skill: str  # whose script wanted it
     folder: Path | None = None  # of the skill, where it is known
 
     def for_model(self) -> str:
         """A sentence that says what is missing and what to do."""
+        if self.kind == "own-module":
+            return (
+                f"{_NOT_FROM_WORK}, so '{self.name}' was not found: the skill has to bring it, or its script to add "
+                "the folder to PYTHONPATH. Do it another way, or tell the user."
+            )
         what = {
             "module": f"The Python module '{self.name}' is not installed here",
             "program": f"The program '{self.name}' is not on this machine, so what depends on it was not done",
@@ -606,6 +608,11 @@ class MissingThing:
 
     def for_owner(self) -> str:
         """A sentence that names what is missing and the command or grant that supplies it."""
+        if self.kind == "own-module":
+            return (
+                f"Skill '{self.skill}' imports the module {self.name} from the working directory. {_NOT_FROM_WORK}: "
+                "put the module into the skill, or let the skill's script add its folder to PYTHONPATH or sys.path."
+            )
         prepare = f"adk-skills prepare {typed_path(self.folder) if self.folder is not None else self.skill}"
         fix = {
             "module": prepare,
@@ -623,9 +630,12 @@ def missing_things(
     """The things that a finished script did not find, each once."""
     text = _text(result.stderr[-4 * _LAST_CHARS :])
     found: dict[tuple[str, str], None] = {}
+    own = _modules_of_work(plan, result, f"{text}\n{_text(result.stdout[-_LAST_CHARS:])}")
     for match in _NO_MODULE.finditer(text):
-        if not _is_importable(match[1].partition(".")[0], plan):
-            found["module", match[1].partition(".")[0]] = None
+        name = match[1].partition(".")[0]
+        if name not in own and not _is_importable(name, plan):
+            found["module", name] = None
+    found |= {("own-module", name): None for name in own}
     for match in _NO_NODE_PACKAGE.finditer(text):
         if not match[1].startswith(("/", ".")):
             found["node-package", match[1]] = None
@@ -638,6 +648,35 @@ def missing_things(
     if exception is not None and "environ" in exception.source and (key := _NO_KEY.match(exception.text)):
         found["environment-key", key[1]] = None
     return tuple(MissingThing(kind, name, plan.skill_name, plan.folder) for kind, name in list(found)[:_MOST_MISSING])
+
+
+def _modules_of_work(plan: ScriptPlan, result: ExecutionResult, text: str) -> list[str]:
+    """The modules of the working directory that a program did not find because it takes none from there (row 372)."""
+    if "PYTHONSAFEPATH" not in plan.request.env:
+        return []
+    said = dict.fromkeys(match[1].partition(".")[0] for match in _NO_OWN_MODULE.finditer(text))
+    names = {name for name in list(said)[:_MOST_NAMES] if not _is_importable(name, plan)}
+    if not names:
+        return []
+    there = {part.removesuffix(".py") for file in result.files for part in file.path.split("/")}
+    if not names <= there and plan.request.workspace is not None:
+        there |= _names_in(plan.request.workspace)
+    return sorted(names & there)
+
+
+def _names_in(folder: Path) -> set[str]:
+    """What the first entries of a workspace are called, without ``.py``; no link is followed."""
+    from adk_skills_agent.sandbox import Walk
+
+    try:
+        top = os.open(folder, os.O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    except OSError:
+        return set()
+    try:
+        with contextlib.closing(Walk(_MOST_LOOKED_AT, max_seconds=_LOOKED_SECONDS).entries(top)) as entries:
+            return {entry.name.removesuffix(".py") for entry in entries}
+    finally:
+        os.close(top)
 
 
 def _is_on_this_machine(program: str, plan: ScriptPlan) -> bool:

@@ -49,6 +49,7 @@ class UpdateState(StrEnum):
     GONE = "gone"
     UNAVAILABLE = "unavailable"
     UNREADABLE = "unreadable"
+    RENAMED = "renamed"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class SkillUpdate:
     merged: SkillTree | None  # what would be installed; None where that cannot be said
     conflicts: tuple[str, ...] = ()  # files that both sides changed, in ways that exclude one another
     problem: str = ""  # why its source could not be asked, or what it gave is refused; the trees are empty then
-    unreadable: bool = False  # whether the problem is with what is installed, and not with the source
+    kind: UpdateState = UpdateState.UNAVAILABLE  # of the problem
 
     @property
     def name(self) -> str:
@@ -83,7 +84,7 @@ class SkillUpdate:
     def state(self) -> UpdateState:
         """In one word."""
         if self.problem:
-            return UpdateState.UNREADABLE if self.unreadable else UpdateState.UNAVAILABLE
+            return self.kind
         if self.theirs is None:
             return UpdateState.GONE
         if self.conflicts:
@@ -277,9 +278,9 @@ def plan_updates(
     return sorted(updates, key=lambda update: update.name)
 
 
-def _failed(skill: LockedSkill, error: SkillsError, *, unreadable: bool = False) -> SkillUpdate:
+def _failed(skill: LockedSkill, error: SkillsError, kind: UpdateState = UpdateState.UNAVAILABLE) -> SkillUpdate:
     nothing = SkillTree({})
-    return SkillUpdate(skill, nothing, nothing, None, None, problem=error.message, unreadable=unreadable)
+    return SkillUpdate(skill, nothing, nothing, None, None, problem=error.message, kind=kind)
 
 
 def _newest(
@@ -321,11 +322,11 @@ def _planned(
         try:
             ours = read_tree(folder, f"The installed skill {locked.name!r}", skipped=NOT_COMPARED)
         except SourceError as error:
-            return _failed(locked, error, unreadable=True)
+            return _failed(locked, error, UpdateState.UNREADABLE)
     if found is None:
         return SkillUpdate(locked, base, ours, None, None)
     if found != "same" and (renamed := _renamed(locked, base, found.tree)) is not None:
-        return _failed(locked, renamed)
+        return _failed(locked, renamed, UpdateState.RENAMED)
     theirs = _unchanged(project, locked, base) if found == "same" else replace(found, name=locked.name)
     merged, conflicts = merge_trees(base, ours, theirs.tree, prefer)
     return SkillUpdate(locked, base, ours, theirs, merged, conflicts)

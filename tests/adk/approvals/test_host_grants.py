@@ -23,6 +23,7 @@ from adk_skills_agent.sandbox.network import run_network
 from adk_skills_agent.sandbox.network.run_network import RunNetwork
 from adk_skills_agent.sandbox.threads import served_loop
 from adk_skills_agent.scripts.grants import HostRules, network_of
+from adk_skills_agent.scripts.outcome import NOT_BY_PROXY
 
 # Speaks to the proxy itself, as curl does: what it gets is the proxy's own word for each host.
 TRIES = """
@@ -111,6 +112,16 @@ async def test_a_skill_reaches_the_hosts_granted_to_it_and_no_other_skill_does(
         ("weather", "api.test", "not_granted", "proxy"),
         ("mail", "api.test", "not_granted", "output"),
     ]
+
+
+async def test_a_granted_host_that_a_program_looks_up_itself_says_what_to_set(
+    folder: Path, make_skill: Callable[..., Path], chat: Any, rehearse: Any
+) -> None:
+    """Seen with Node.js 20, aiohttp and urllib3: "fetch failed", and not a word that the host is granted."""
+    make_skill("raw", files={"scripts/get.py": "import socket\nsocket.create_connection(('api.test', 443))\n"})
+    skills = toolset(folder, grants={"raw": Grant(hosts=["api.test"])})
+    conversation = await talk(chat, rehearse, skills, run(skill="raw"), "done")
+    assert conversation.results[0]["error"].endswith(NOT_BY_PROXY)
 
 
 async def test_a_grant_for_one_script_is_not_its_neighbours_and_hosts_of_the_policy_stay(

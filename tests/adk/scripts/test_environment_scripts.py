@@ -224,6 +224,16 @@ async def test_failures_timeouts_and_other_languages_in_an_environment(
     assert ruby["error_code"] == "UNSUPPORTED_SCRIPT_TYPE"
 
 
+async def test_limits_of_an_environment_are_not_called_those_of_the_policy(
+    make_skill: Callable[..., Path], environment: Counting, rehearse: Any, ask: Any
+) -> None:
+    """Seen: "It may use 512 MiB of memory here", of an environment that has its own memory."""
+    root = make_skill("tools", files={"scripts/m.py": "raise MemoryError\n"}).parent
+    toolset = SkillToolset.from_dirs([root], environment=environment)
+    (_, answer), *_ = (await ask(agent_with(rehearse(many_calls(call("m.py"))), toolset), "go")).results
+    assert answer["error"].endswith("MemoryError (at scripts/m.py, line 1: raise MemoryError)")
+
+
 async def test_what_an_environment_raises_is_an_answer(
     tools: Path, environment: Counting, rehearse: Any, ask: Any
 ) -> None:

@@ -36,6 +36,7 @@ from adk_skills_agent.adk.skills import source as source_module
 from adk_skills_agent.adk.tools.shell import _is_binary, _page
 from adk_skills_agent.catalog.files import MAX_FILES
 from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.scripts.outcome import NO_NETWORK
 
 LOAD = ("load_skill", {"skill_name": "counter"})
 
@@ -657,6 +658,19 @@ async def test_what_a_command_of_a_skill_does_not_find_is_told_to_the_model_and_
         "Skill 'pages' needs the program no-such-program",
     ]
     assert f"adk-skills prepare {folder}" in told[0]
+    await toolset.close()
+
+
+async def test_a_command_that_met_a_limit_is_told_which(calls: Any) -> None:
+    toolset = ShellToolset(policy=SandboxPolicy(open_files=64))
+    many = "python3 -c 'kept = [open(\"/dev/null\") for _ in range(99)]'"
+    fetch = "python3 -c 'import socket; socket.create_connection((\"a.test\", 1))'"
+    answers = await calls(toolset, sh(many), sh(f"{many}; echo done"), sh(fetch), sh("exit 3"))
+    assert answers[0]["notes"] == ["It may have 64 files open here. Close some of them."]
+    assert "error" not in answers[0]
+    assert "notes" not in answers[1]  # a command that worked is not asked what it printed
+    assert NO_NETWORK in answers[2]["notes"]
+    assert answers[3] == {"status": "error", "exit_code": 3}
     await toolset.close()
 
 

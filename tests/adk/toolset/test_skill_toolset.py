@@ -377,6 +377,7 @@ async def test_loading_answers_with_body_base_files_and_usage(
             "scripts/bin.dat": b"\0\1\2",
             "templates/letter.txt": "Dear",
             "evals/cases.yaml": "the answers that are expected",
+            "scripts/__pycache__/report.cpython-311.pyc": b"\0",
         },
     )
     server = says(LOADS)

@@ -610,7 +610,9 @@ async def test_row_80_temporary_files_count_at_the_end_too(box):
         assert b"No space left on device" in result.stderr
     else:
         assert result.status is Status.DISK_LIMIT
-        assert any("16 MiB are allowed" in note for note in result.notes)
+        assert "MiB to /tmp; 16 MiB are allowed (tmp_bytes)" in result.limit_note
+        assert result.limit_note in result.notes
+        assert sum("are allowed" in note for note in result.notes) == 1  # not both stopped and ended before
 
 
 @pytest.mark.local("what a file system of another machine reserves is its own")

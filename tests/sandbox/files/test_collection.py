@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import level_table
+from adk_skills_agent import Secret
 from adk_skills_agent.errors import SandboxUnavailable
 from adk_skills_agent.sandbox import local_sandbox
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
@@ -123,3 +125,29 @@ async def test_an_interpreter_below_tmp_is_not_kept_with_the_sessions_temporary_
     finally:
         await sandbox.close()
     assert [path.name for path in lasting.rglob("*") if path.is_file()] == ["count"]
+
+
+@pytest.mark.parametrize("level", ["namespaces", "landlock", "process"])
+async def test_results_that_are_left_in_a_tmp_that_does_not_last_are_told_of(level: str, tmp_path: Path) -> None:
+    """Seen: a script says "saved to /tmp/result.txt", ends well, and the file is gone in the next run."""
+    level_table.require(level)
+
+    async def notes(code: str, tmp: Path | None = None, **env: Secret) -> tuple[str, ...]:
+        policy = SandboxPolicy(isolation=level, min_isolation=level, wall_seconds=SECONDS)  # type: ignore[arg-type]
+        result = await local_sandbox().run(ExecutionRequest(("bash", "-c", code), policy, env=env, tmp=tmp))
+        assert result.status is Status.OK, result.stderr
+        return result.notes
+
+    ordinary = "cd $TMPDIR; mktemp -p .; mktemp x.XXXXXXXXXXXX; mkdir cache.d; touch .x a.log; "
+    ordinary += "python3 -c 'import tempfile; tempfile.NamedTemporaryFile(suffix=\".csv\", delete=False)'; "
+    assert await notes(f"{ordinary} echo x > report.pdf; echo x > data.parquet") == (
+        "'/tmp/data.parquet', '/tmp/report.pdf' were not kept: /tmp is new in every run. "
+        "Write results to the working directory.",
+    )
+    assert await notes(ordinary) == ()
+    assert await notes("echo x > $TMPDIR/report.pdf", tmp_path / "tmp") == ()
+    # With a secret TMPDIR is the home folder; each mktemp was called a result that was not kept.
+    key = Secret("sk-0123456789abcdef")
+    assert await notes(ordinary, KEY=key) == ()
+    (said,) = await notes(f"{ordinary} echo x > ~/report.pdf", KEY=key)
+    assert said.startswith("'~/report.pdf' was not kept: the home folder is new in every run.")

@@ -123,3 +123,15 @@ def test_folders_without_files_count_as_well(workspace, session):
         Path(workspace.work, f"new{number}").mkdir()
     persist(workspace, collect(workspace, POLICY), session, policy)
     assert len(list(session.rglob("*"))) == 198
+
+
+def test_what_is_nested_too_deep_to_be_kept_is_called_so(workspace: Workspace, session: Path) -> None:
+    """Seen: "nested deeper than 32 folders", which reads as if it were no result and no more."""
+    deep = Path(workspace.work, *["d"] * 33)
+    deep.mkdir(parents=True)
+    (deep / "f").write_text("lost")
+    collected = collect(workspace, POLICY, None)
+    assert collected.skipped == [("/".join(["d"] * 32), "nested deeper than 32 folders, so not kept")]
+    persist(workspace, collected, session, POLICY)
+    assert session.joinpath(*["d"] * 31).is_dir()
+    assert not session.joinpath(*["d"] * 33).exists()

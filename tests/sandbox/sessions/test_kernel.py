@@ -62,6 +62,23 @@ def test_the_value_of_a_last_expression_is_shown_and_no_other(shared: DirectBox,
     assert (done["exit"], done["stdout"], done["stderr"]) == (0, shown, "")
 
 
+def test_await_outside_of_a_function_works_as_in_a_notebook(box: DirectBox) -> None:
+    box.run("import asyncio\nasync def double(n):\n    await asyncio.sleep(0)\n    return 2 * n")
+    done = box.run("x = await double(20)\ny = [await double(n) for n in (1, 2)]\nawait double(x + 1)")
+    assert (done["exit"], done["stdout"], done["stderr"]) == (0, "82\n", "")
+    assert box.run("x, y, asyncio.run(double(3))")["stdout"] == "(40, [2, 4], 6)\n"
+    done = box.run("async with asyncio.timeout(5):\n    z = await asyncio.gather(double(1), double(2))\nz")
+    assert done["stdout"] == "[2, 4]\n"
+    failed = box.run("x = await double(1)\nasync def fails():\n    1 / 0\nawait fails()")
+    assert failed["exit"] == 1
+    assert 'File "<execution 5>", line 4, in <module>\n    await fails()' in failed["stderr"]
+    assert "asyncio" not in failed["stderr"]
+    interrupted = box.run("await asyncio.sleep(60)", deadline_ms=100, grace_ms=2000)
+    assert "KeyboardInterrupt" in interrupted["stderr"]
+    assert "supervisor/kernel.py" not in interrupted["stderr"]
+    assert box.run("x")["stdout"] == "40\n"
+
+
 def test_a_failure_leaves_names_variables_and_folder_as_they_were(box: DirectBox) -> None:
     box.run("import os\nitems = [1]\ncount = 1\ndef add():\n    global count\n    count += 1\nos.makedirs('in')")
     failed = box.run(

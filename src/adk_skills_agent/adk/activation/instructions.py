@@ -347,7 +347,7 @@ def skill_text(
     """
     body = cut_text(injected, budget_tokens)
     # What the author measures the skill with is no help to the model: the expected answers are in it.
-    files = [path for path in skill.files() if not path.startswith("evals/")] if manifest_files else []
+    files = [path for path in skill.files() if _is_for_models(path)] if manifest_files else []
     return SkillText(
         name=skill.name,
         body=body,
@@ -374,6 +374,11 @@ def cut_text(text: str, budget_tokens: int | None) -> str:
             high = middle - 1
     line = text.rfind("\n", 0, low)
     return text[: line + 1] if line > low // 2 else text[:low]
+
+
+def _is_for_models(path: str) -> bool:
+    """Whether a file is listed: no eval cases, and no bytecode that the author's own run of a script left."""
+    return not path.startswith("evals/") and "__pycache__" not in path.split("/")
 
 
 def _with_usage(skill: KnownSkill, files: Sequence[str]) -> tuple[str, ...]:

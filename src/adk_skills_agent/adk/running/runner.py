@@ -48,7 +48,8 @@ from adk_skills_agent.scripts import (
     plan_script,
     workspace_key,
 )
-from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, PATH_CHARS, refused_hosts, shorten
+from adk_skills_agent.scripts.error_text import shorten
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, PATH_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import ScriptLocation, heavy_imports, open_for
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES, WorkspaceClaim
 

@@ -34,7 +34,7 @@ from adk_skills_agent.sandbox import (
 )
 from adk_skills_agent.scripts import ScriptOutcome, ScriptPlan, outcome_aside
 from adk_skills_agent.scripts.grants import NO_HOST_RULES, HostRules
-from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
+from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, NO_NETWORK, refused_hosts
 from adk_skills_agent.scripts.plan import MAX_ARGUMENT_BYTES, check_text, within
 from adk_skills_agent.scripts.workspaces import usage_of
 
@@ -330,15 +330,18 @@ Shell = SandboxShell | EnvironmentShell
 
 
 def told_missing(call: ShellCall, outcome: ScriptOutcome) -> list[str]:
-    """The sentences for the model about modules and programs that a failed command did not find; the log has the fix.
+    """The sentences for the model about what a failed command did not find, and limits it met; the log has the fix.
 
     Without a skill that it belongs to, a command is the model's own, and nothing for the owner.
     """
     if call.skill:
         for thing in outcome.missing:
             logger.warning("%s", replace(thing, skill=call.skill).for_owner())
-    # Of a command that succeeded they are in the answer already.
-    return [thing.for_model() for thing in outcome.missing] if outcome.error is not None else []
+    # Of a command that succeeded they are in the answer already, and of one that a limit ended in its error.
+    told = outcome.told_beside() if outcome.reason == "exit_code" else []
+    if NO_NETWORK in told and refused_hosts(outcome.plan.request.policy, outcome.result):
+        told.remove(NO_NETWORK)  # what is said of these hosts may be how to reach them
+    return told
 
 
 def command_answer(told: dict[str, object]) -> dict[str, object]:

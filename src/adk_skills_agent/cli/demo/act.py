@@ -246,9 +246,9 @@ def _real_model(name: str) -> BaseLlm:
         if isinstance(model, Gemini):
             _ = model.api_client  # made once and kept
     except Exception as error:
-        raise ConfigError(
-            f"The model {name!r} cannot be used: {type(error).__name__}: {' '.join(str(error).split())}"
-        ) from error
+        from adk_skills_agent.evals.models import unusable_model
+
+        raise unusable_model(name, error) from error
     return model
 
 

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import itertools
 import os
+import re
 import stat
 import time
 import unicodedata
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK
-from adk_skills_agent.sandbox.contract import OutputFile, SandboxPolicy
+from adk_skills_agent.sandbox.contract import TMP_DIR, OutputFile, SandboxPolicy
 from adk_skills_agent.sandbox.secrets import FileSearch, SecretForms
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ class Walk:
             if not entry.is_folder:
                 continue
             if depth + 1 >= self._max_depth:
-                self.skipped.append((path, f"nested deeper than {self._max_depth} folders"))
+                lost = ", so not kept" if self._own else ""
+                self.skipped.append((path, f"nested deeper than {self._max_depth} folders{lost}"))
                 continue
             try:
                 if self._own:
@@ -343,7 +345,7 @@ def _identity(folder: int) -> tuple[int, int]:
 _BLOCK_BYTES = 4096
 _DEFAULT_ENTRIES = 100_000
 _MAX_SKIPPED = 100
-_MAX_LOOKED_AT_HOME, _MAX_NAMED_AT_HOME = 1000, 5
+_MAX_LOOKED_AT, _MAX_NAMED = 1000, 5
 _KINDS = (
     (stat.S_ISLNK, "a symbolic link"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -472,25 +474,50 @@ def scratch_note(count: int) -> str:
     )
 
 
-def left_in_home(home: str) -> list[str]:
+def left_in_home(home: str, *, is_tmp: bool = False) -> list[str]:
     """A sentence when a finished run left what looks like results in its home folder, which goes with the run.
 
-    Names with a dot at their beginning are configuration and caches; nobody misses these.
+    Names with a dot at their beginning are configuration and caches; nobody misses these. With ``is_tmp`` it is the
+    folder for temporary files, too, as in a run with grants.
     """
+    return _left_in(home, "~", "the home folder", is_tmp=is_tmp)
+
+
+def left_in_tmp(tmp: str) -> list[str]:
+    """The same for ``/tmp``, where it does not last longer than the run."""
+    return _left_in(tmp, str(TMP_DIR), str(TMP_DIR), is_tmp=True)
+
+
+def _left_in(place: str, shown_as: str, called: str, *, is_tmp: bool) -> list[str]:
     try:
-        folder = open_own_folder(home)
+        folder = open_own_folder(place)
     except OSError:
         return []  # the script removed it, or put something else there
     try:
         with os.scandir(folder) as scan:
-            names = [item.name for item in itertools.islice(scan, _MAX_LOOKED_AT_HOME) if item.name[0] != "."]
+            found = [item for item in itertools.islice(scan, _MAX_LOOKED_AT) if item.name[0] != "."]
+            names = sorted(item.name for item in found if not is_tmp or _is_no_temporary_file(item))
     finally:
         os.close(folder)
     if not names:
         return []
-    shown = ", ".join(repr(readable_name(f"~/{portable(name)}")) for name in sorted(names)[:_MAX_NAMED_AT_HOME])
-    more = f" and {len(names) - _MAX_NAMED_AT_HOME} more" if len(names) > _MAX_NAMED_AT_HOME else ""
-    return [f"{shown}{more} was not kept: the home folder is new in every run. Write results to the working directory."]
+    shown = ", ".join(repr(readable_name(f"{shown_as}/{portable(name)}")) for name in names[:_MAX_NAMED])
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    were = "was" if len(names) == 1 else "were"
+    return [f"{shown}{more} {were} not kept: {called} is new in every run. Write results to the working directory."]
+
+
+_TEMPORARY = re.compile(
+    r"[Rr]?tmp.*|.*\.(?:tmp|temp|lock|pid|log|sock|cache|bak)|[^.]*|.*\.(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{6,}"
+)
+"""Names of temporary files: of mktemp, Python, R and many programs; a result has an extension of a few letters."""
+
+
+def _is_no_temporary_file(item: os.DirEntry[str]) -> bool:
+    try:
+        return item.is_file(follow_symlinks=False) and _TEMPORARY.fullmatch(item.name) is None
+    except OSError:
+        return False
 
 
 def _why_not(entry: Entry) -> str | None:

@@ -212,7 +212,7 @@ def keep_lasting_tmp(
     if not (lasting.persistent or collected.changed or collected.folders):
         return []
     target.mkdir(mode=0o700, exist_ok=True)
-    return [f"In /tmp: {note}" for note in persist(lasting, collected, target, policy)]
+    return [f"In /tmp: {note}" for note in persist(lasting, collected, target, policy, "it has more than tmp_bytes")]
 
 
 def _tmp_policy(policy: SandboxPolicy) -> SandboxPolicy:
@@ -376,11 +376,17 @@ _MOST_BEYOND_END = 1 << 20  # a file system may reserve some for a file that gro
 _TOO_MANY = "the workspace would have more files and folders than workspace_inodes"
 
 
-def persist(workspace: Workspace, collected: Collected, target: Path, policy: SandboxPolicy) -> list[str]:
+_NO_ROOM = "the workspace would exceed workspace_bytes"
+
+
+def persist(
+    workspace: Workspace, collected: Collected, target: Path, policy: SandboxPolicy, no_room: str = _NO_ROOM
+) -> list[str]:
     """Move new and changed files into ``target``, inside ``workspace_bytes`` and ``workspace_inodes``, and remove there
     what the run removed.
 
-    A sentence comes for each file that could not be brought back, or is kept as it was before the run.
+    A sentence comes for each file that could not be brought back, or is kept as it was before the run; ``no_room`` is
+    why when there are too many bytes.
     """
     top = os.open(target, _FOLDER)
     try:
@@ -401,7 +407,7 @@ def persist(workspace: Workspace, collected: Collected, target: Path, policy: Sa
         for path in collected.outside:
             notes.append(_not_kept(top, path, "it has a hard link outside of the workspace"))
         if collected.changed:
-            notes += _bring_back(workspace, collected, top, policy, places)
+            notes += _bring_back(workspace, collected, top, policy, places, no_room)
     finally:
         os.close(top)
     if len(notes) > _MAX_NOTES:
@@ -421,7 +427,9 @@ def _places(target: Path, policy: SandboxPolicy) -> int:
         os.close(top)
 
 
-def _bring_back(workspace: Workspace, collected: Collected, top: int, policy: SandboxPolicy, places: int) -> list[str]:
+def _bring_back(
+    workspace: Workspace, collected: Collected, top: int, policy: SandboxPolicy, places: int, no_room: str
+) -> list[str]:
     notes: list[str] = []
     sizes = {path: info.st_size for path, info in collected.changed.items()}
     earlier = {path: _size(top, path) for path in sizes}
@@ -438,7 +446,7 @@ def _bring_back(workspace: Workspace, collected: Collected, top: int, policy: Sa
         for path in sorted(sizes, key=lambda path: (not earlier[path], sizes[path] - earlier[path], path)):
             growth = sizes[path] - earlier[path]
             if growth > max(room, 0):
-                notes.append(_not_kept(top, path, "the workspace would exceed workspace_bytes"))
+                notes.append(_not_kept(top, path, no_room))
                 continue
             is_new = _info(top, path) is None
             if is_new and places <= 0:

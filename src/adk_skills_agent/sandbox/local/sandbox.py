@@ -241,6 +241,7 @@ async def _supervise(
         exit_code=code,
         signal=number,
         cause=supervision.cause or end.cause,
+        limit_note=supervision.limit_note if supervision.cause is not None else end.limit_note,
         timed_out=supervision.timed_out,
         collected=end.collected,
         notes=(*run.notes, *supervision.notes, *end.notes),

@@ -222,7 +222,7 @@ class LocalChannel:
             self._connection.close()
         self._log_last_words(end)
         cause = self._cause
-        notes = [] if cause is None else [cause[1]]
+        notes = [end.limit_note] if cause is None and end.limit_note else [] if cause is None else [cause[1]]
         return SandboxEnd(
             end.cause if cause is None else cause[0],
             tuple(dict.fromkeys([*notes, *end.notes])),

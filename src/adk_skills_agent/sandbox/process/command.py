@@ -180,6 +180,15 @@ RUN_ID_VARIABLE = "ADK_SKILLS_RUN_ID"
 _SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 
 
+def has_tmp_at_home(policy: SandboxPolicy, granted: Mapping[str, EnvValue]) -> bool:
+    """Whether a run keeps temporary files in its home folder, which is new (rows 111 and 254).
+
+    Programs keep caches of code under names that everybody knows: another skill could have put its own there.
+    """
+    is_granted = any(isinstance(value, Secret) for value in granted.values())
+    return is_granted or (policy.network.mode == "allow" and bool(policy.network.hosts))
+
+
 def build_environment(
     policy: SandboxPolicy,
     granted: Mapping[str, EnvValue],
@@ -207,13 +216,10 @@ def build_environment(
         ValueError: A granted name or value cannot be in an environment.
     """
     host = os.environ if host is None else host
-    # Programs keep caches of code under names that everybody knows: another skill could have put its own there.
-    is_granted = any(isinstance(value, Secret) for value in granted.values())
-    is_granted = is_granted or (policy.network.mode == "allow" and bool(policy.network.hosts))
     environment = {
         "PATH": search_path(policy.python),
         "HOME": home,
-        "TMPDIR": home if is_granted else tmp,
+        "TMPDIR": home if has_tmp_at_home(policy, granted) else tmp,
         "LANG": "C.UTF-8",
         "PYTHONUTF8": "1",
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -402,6 +402,7 @@ class Supervision:
     ) -> None:
         self.done: asyncio.Future[None] = loop.create_future()
         self.cause: Status | None = None
+        self.limit_note = ""  # the sentence about it
         self.timed_out = False
         self.notes: list[str] = []
         self.failure: Exception | None = None
@@ -434,8 +435,7 @@ class Supervision:
             return
         if self.cause is None and cause is not None:
             self.cause = cause
-            if note:
-                self.notes.append(note)
+            self.limit_note = note or ""
         if not self._killed:
             self._killed = True
             self._run.kill()
@@ -571,6 +571,7 @@ class EndReport:
     Attributes:
         status: How the command ended, in the encoding of ``wait``; None when it cannot be known.
         cause: A limit that ended the run and that only the level saw (memory of a control group); None for none.
+        limit_note: The sentence about it, where ``notes`` have none.
         cpu_seconds: Of everything in the run, or of the command and the children it waited for when that is all that
             can be known.
         max_rss: Largest resident memory of one of them, in bytes, where the kernel's number is about them.
@@ -585,6 +586,7 @@ class EndReport:
 
     status: int | None = None
     cause: Status | None = None
+    limit_note: str = ""
     cpu_seconds: float | None = None
     max_rss: int | None = None
     killed: int = 0

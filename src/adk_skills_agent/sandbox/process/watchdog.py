@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from adk_skills_agent.platforms import PAGE_BYTES, TICKS_PER_SECOND
 from adk_skills_agent.sandbox import threads as workers
-from adk_skills_agent.sandbox.contract import Status
+from adk_skills_agent.sandbox.contract import TMP_DIR, Status
 from adk_skills_agent.sandbox.files.collect import disk_usage
 from adk_skills_agent.sandbox.process.command import RUN_ID_VARIABLE
 from adk_skills_agent.sandbox.process.open_files import (
@@ -116,20 +116,23 @@ class DiskLimit:
         usage: Gives bytes and entries now, counting no further than so many entries and seconds; may raise OSError.
         folder: The host folder that is walked, whose deleted files are on the same disk; None for a file system of its
             own, which counts these itself.
+        place: What it is called in a sentence, and ``named`` the field of the policy that limits its bytes.
     """
 
     usage: Callable[[int, float], tuple[int, int]]
     most_bytes: int | None
     most_entries: int | None
     folder: str | None = None
+    place: str = "the workspace"
+    named: str = "workspace_bytes"
 
     def excess(self, used: int, entries: int) -> str | None:
         """What is beyond the limit, which a file system of its own rounds up to a page; a clause, or None."""
         most = self.most_bytes
         if most is not None and used > -(-most // PAGE_BYTES) * PAGE_BYTES:
-            return f"it wrote {used >> 20} MiB to disk; {most >> 20} MiB are allowed"
+            return f"it wrote {used >> 20} MiB to {self.place}; {most >> 20} MiB are allowed ({self.named})"
         if self.most_entries is not None and entries > self.most_entries:
-            return f"it made more than {self.most_entries:,} files"
+            return f"it made more than {self.most_entries:,} files in {self.place} (workspace_inodes)"
         return None
 
     def excess_at_end(self) -> str | None:
@@ -138,9 +141,15 @@ class DiskLimit:
         return self.excess(*self.usage(ceiling, LOOK_SECONDS))
 
 
-def folder_limit(folder: str, most_bytes: int | None, most_entries: int | None) -> DiskLimit:
-    """The limit of a host folder, which is walked to measure it."""
-    return DiskLimit(functools.partial(disk_usage, folder), most_bytes, most_entries, folder)
+TMP_NAMES = (str(TMP_DIR), "tmp_bytes")
+"""``place`` and ``named`` of the folder for temporary files."""
+
+
+def folder_limit(
+    folder: str, most_bytes: int | None, most_entries: int | None, names: tuple[str, str] | None = None
+) -> DiskLimit:
+    """The limit of a host folder, which is walked to measure it; the workspace unless ``names`` say what it is."""
+    return DiskLimit(functools.partial(disk_usage, folder), most_bytes, most_entries, folder, *(names or ()))
 
 
 @dataclass(slots=True, eq=False)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from adk_skills_agent.sandbox.contract import ExecutionResult, SandboxPolicy, Status
 from adk_skills_agent.sandbox.files.collect import Collected, OutputFiles, readable_name
 from adk_skills_agent.sandbox.output import Capture, OutputFilter, PathMapping, build_result
 from adk_skills_agent.sandbox.process.supervise import Stream
 from adk_skills_agent.sandbox.remote.remote import MAY_GO_ON, report_of
+
+_ITS_OWN = ("memory", "pids", "cpu")  # what no supervisor of ours limits in such a service
 
 
 def foreign_result(
@@ -41,8 +44,10 @@ def foreign_result(
         streams[-1].close()
     failed = exit_code != 0 if exit_code is not None else bool(stderr)
     overdue = given_up or (failed and seconds >= (policy.wall_seconds or 0))
+    report = report_of(service, policy)
+    report = replace(report, enforced={**report.enforced, **dict.fromkeys(_ITS_OWN, f"remote ({service})")})
     return build_result(
-        report_of(service, policy),
+        report,
         streams,
         None,
         exit_code=exit_code if exit_code is not None else int(failed),

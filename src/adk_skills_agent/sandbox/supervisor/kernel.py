@@ -18,7 +18,7 @@ import os
 import posix
 import sys
 import time
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, Dict
 
 from adk_skills_agent.sandbox.supervisor import frames
@@ -36,7 +36,8 @@ LINK_LOST = 70
 LINK_CLOSED = "the code closed descriptors of its own process, put another program in it, or broke its Python"
 """Why a state is lost whose kernel cannot be reached any more."""
 
-_ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without the import of ast
+_ONLY_AST, _TOP_LEVEL_AWAIT = 0x400, 0x2000  # ast.PyCF_ONLY_AST and PyCF_ALLOW_TOP_LEVEL_AWAIT, without importing ast
+_IS_COROUTINE = 0x80  # inspect.CO_COROUTINE
 _MOST_SOURCES = 200
 _READ_BYTES = 1 << 16
 _MOST_ANSWER = 1 << 10
@@ -334,9 +335,17 @@ class Kernel:
         if tree.body and isinstance(tree.body[-1], _ast.Expr):
             last = [tree.body.pop()]
         if tree.body:
-            exec(compile(tree, name, "exec", dont_inherit=True), self._names)  # noqa: S102
+            self._run_code(compile(tree, name, "exec", _TOP_LEVEL_AWAIT, dont_inherit=True))
         if last:
-            exec(compile(_ast.Interactive(body=last), name, "single", dont_inherit=True), self._names)  # noqa: S102
+            self._run_code(compile(_ast.Interactive(body=last), name, "single", _TOP_LEVEL_AWAIT, dont_inherit=True))
+
+    def _run_code(self, code: CodeType) -> None:
+        """Run code; what awaits outside of a function gets an event loop of its own, as long as it runs."""
+        awaited = eval(code, self._names)  # noqa: S307
+        if code.co_flags & _IS_COROUTINE:
+            import asyncio
+
+            asyncio.run(awaited)
 
     # ---- what code shows
 

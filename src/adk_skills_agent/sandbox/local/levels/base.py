@@ -28,7 +28,7 @@ from adk_skills_agent.sandbox.contract import (
     SandboxPolicy,
     Status,
 )
-from adk_skills_agent.sandbox.files.collect import collect, left_in_home, portable
+from adk_skills_agent.sandbox.files.collect import collect, left_in_home, left_in_tmp, portable
 from adk_skills_agent.sandbox.files.workspace import (
     Workspace,
     create_workspace,
@@ -44,6 +44,7 @@ from adk_skills_agent.sandbox.process.command import (
     check_argv,
     encode,
     find_command,
+    has_tmp_at_home,
     launcher,
     most_watches,
     spelling,
@@ -66,7 +67,7 @@ from adk_skills_agent.sandbox.process.supervise import (
     wait_until_ended,
 )
 from adk_skills_agent.sandbox.process.tree import RunMarks, children_of, end_run, reap_adopted, signal_group
-from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Limits, folder_limit
+from adk_skills_agent.sandbox.process.watchdog import TMP_NAMES, DiskLimit, Limits, folder_limit
 from adk_skills_agent.sandbox.skill_store import Staged, stage
 from adk_skills_agent.sandbox.streaming import ResourceSample
 
@@ -398,7 +399,7 @@ class LocalRun:
         inodes = None if policy.workspace_inodes is None else policy.workspace_inodes + 1
         return (
             folder_limit(self._workspace.work, policy.workspace_bytes, policy.workspace_inodes),
-            folder_limit(self._workspace.tmp, tmp_bytes, inodes),
+            folder_limit(self._workspace.tmp, tmp_bytes, inodes, TMP_NAMES),
         )
 
     def limits(
@@ -620,8 +621,8 @@ class LocalRun:
                 continue  # the script removed it
             if excess is None:
                 continue
-            result.cause = result.cause or Status.DISK_LIMIT
-            result.notes.append(f"It ended before it was stopped: {excess}.")
+            if result.cause is None:
+                result.cause, result.limit_note = Status.DISK_LIMIT, f"It ended before it was stopped: {excess}."
             return
 
     def _never_started(self, result: EndReport) -> bool:
@@ -638,7 +639,10 @@ class LocalRun:
         result.notes.extend(self._workspace.notes)
         secrets = secrets_of_run(self._request, self._policy)
         result.collected = collected = collect(self._workspace, self._policy, secrets)
-        result.notes.extend(left_in_home(self._workspace.home))
+        is_tmp = has_tmp_at_home(self._policy, self._request.env)
+        result.notes.extend(left_in_home(self._workspace.home, is_tmp=is_tmp))
+        if self._request.tmp is None:
+            result.notes.extend(left_in_tmp(self._workspace.tmp))
         if self._request.workspace is not None:
             result.notes.extend(persist(self._workspace, collected, self._request.workspace, self._policy))
         if self._request.tmp is not None:

@@ -390,8 +390,8 @@ class PrivateFolders:
         if policy.workspace_inodes is None:
             return ()
         return tuple(
-            DiskLimit(functools.partial(_usage, descriptor), None, policy.workspace_inodes)
-            for descriptor in self._descriptors
+            DiskLimit(functools.partial(_usage, descriptor), None, policy.workspace_inodes, place=place)
+            for descriptor, place in zip(self._descriptors, ("the workspace", "/tmp", "/dev/shm"), strict=True)  # noqa: S108  # inside
         )
 
     def close(self) -> None:

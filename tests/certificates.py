@@ -1,4 +1,4 @@
-"""Certificates as ``docker --tlsverify`` wants them, from an authority of the test's own."""
+"""Certificates of an authority of the test's own, in the files that ``docker --tlsverify`` wants."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Authority:
         self._own = self._signed(self._name, self._key, (basic, True), (usage, True))
 
     def give_to_both(self, address: str) -> None:
-        """``ca.pem``, ``cert.pem`` and ``key.pem`` for an engine at an address, and for who asks it."""
+        """``ca.pem``, ``cert.pem`` and ``key.pem`` for a server at an address, and for who asks it."""
         server = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
         self._give("server", (server, False), ExtendedKeyUsageOID.SERVER_AUTH)
         self._give("client", None, ExtendedKeyUsageOID.CLIENT_AUTH)
