@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from certificates import Authority
 
 import container_engines
 from adk_skills_agent.errors import EngineUnavailable
@@ -16,6 +15,7 @@ from adk_skills_agent.sandbox.container import ContainerSandbox
 from adk_skills_agent.sandbox.contract import ExecutionRequest, InputFile, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.sessions.session import SessionRequest
 from adk_skills_agent.sandbox.sessions.sessions import Sessions
+from certificates import Authority
 from container_engines import StartedEngine
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from certificates import Authority
 
 from adk_skills_agent.errors import EngineUnavailable, SandboxError
 from adk_skills_agent.sandbox.container import streams as attaching
@@ -23,6 +22,7 @@ from adk_skills_agent.sandbox.container.engine import Engine, EngineInfo
 from adk_skills_agent.sandbox.container.removals import Removals
 from adk_skills_agent.sandbox.container.streams import attach, open_wire
 from adk_skills_agent.sandbox.contract import IsolationLevel, IsolationReport
+from certificates import Authority
 
 Serve = Callable[[Callable[[socket.socket], None]], str]
 
