@@ -146,21 +146,6 @@ def machine_locks(most: int) -> int:
     return found
 
 
-def locks_taken(pids: Collection[int], most: int) -> int:
-    """Locks of files that these processes took, no further than ``most``: also those that no list of theirs has, of a
-    file that is mapped and closed (row 419). ``pids`` are as this process sees them.
-    """
-    takers, found = {b"%d" % pid for pid in pids}, 0
-    with contextlib.suppress(OSError), open(f"{PROC}/locks", "rb") as stream:
-        for line in stream:
-            fields = line.split(None, 6)
-            place = 5 if fields[1:2] == [b"->"] else 4  # one that waits
-            found += len(fields) > place and fields[place] in takers
-            if found > most:
-                break
-    return found
-
-
 def _sockets_in_namespace(pids: Iterable[int]) -> int:
     """Sockets in a network namespace of a run's own, with those that no process has accepted or that are closing."""
     for pid in pids:
@@ -311,8 +296,9 @@ def _sockets_with_data(users: Collection[int]) -> set[int]:
                     return found
                 fields = dict(_netlink_parts(body[16:], "=HH", 4))
                 waiting, user = (int.from_bytes(fields.get(name, b"")[:4], sys.byteorder) for name in _FIELDS)
-                if waiting and user in users:
-                    found.add(int.from_bytes(body[4:8], sys.byteorder))
+                number = int.from_bytes(body[4:8], sys.byteorder)
+                if number and waiting and user in users:  # one that nobody has accepted has no number
+                    found.add(number)
     return found
 
 

@@ -29,7 +29,6 @@ from adk_skills_agent.sandbox.process.open_files import (
     deleted_files,
     held,
     hiding_places,
-    locks_taken,
     machine_locks,
     may_hide_files,
     memory_in_files,
@@ -764,7 +763,6 @@ def _held_problem(run: Limits, members: list[ProcessInfo], now: MachineMemory) -
     with run.dear("held", _HELD_SECONDS) as is_due:
         if is_due:
             found = held((info.shown for info in members), most, _MOST_LOCKS, run.guarded())
-            found.locks = max(found.locks, locks_taken({info.pid for info in members}, _MOST_LOCKS))
     if found.watches > most:
         hidden = f"; each process that hides what it has open counts as {WATCHES_UNSEEN:,}" if found.hides else ""
         return Status.ERROR, f"Stopped: it watched more than {most:,} files (epoll){hidden}."
