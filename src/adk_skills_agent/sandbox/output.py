@@ -317,7 +317,7 @@ def build_result(
     sentences = list(dict.fromkeys([*notes, *filter(None, [limit_note]), *collected.notes, *problems]))
     skipped = collected.skipped
     if secrets is not None:
-        sentences = [secrets.text(sentence) for sentence in sentences]
+        sentences, limit_note = [secrets.text(sentence) for sentence in sentences], secrets.text(limit_note)
         skipped = [(secrets.text(name), secrets.text(reason)) for name, reason in skipped]
     # Cut only now: half of a secret would not have been found (row 163).
     skipped = [

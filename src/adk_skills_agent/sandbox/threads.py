@@ -148,6 +148,11 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
         self._all = _Holder("")
 
     @property
+    def places(self) -> int:
+        """How many there are."""
+        return self._places
+
+    @property
     def free(self) -> int:
         """Places nobody has."""
         return self._places - self._all.held

@@ -346,7 +346,7 @@ class SessionWorkspaces:
         """The folder, and folders that are to be deleted. One thread at a time for each workspace."""
         path = workspace.path
         root = self._root_folder()
-        full = workspace.kept_in is None and shutil.disk_usage(root)[2] < LEAST_FREE_BYTES and room_left(root)[0] < 0
+        full = workspace.kept_in is None and shutil.disk_usage(root)[2] < LEAST_FREE_BYTES  # or it is a small disk
         if path is not None and (workspace.openers or os.path.isdir(path)):  # noqa: PTH112
             return path, self._make_room(workspace) if full else []
         room = self._make_room(workspace, new=True) if full else []
@@ -377,14 +377,15 @@ class SessionWorkspaces:
             return self._root
 
     def _make_room(self, opener: _Workspace, *, new: bool = False) -> list[Path]:
-        """Forget idle workspaces of the users who have most of a disk that is nearly full (row 158). Blocks.
+        """Forget idle workspaces of the users who have most of a disk, if it is nearly full (row 158). Blocks.
 
         At most a quarter of them for each that is opened, and only of users whose part is an average one and no trifle:
         the files of the others are not what fills it (row 410). Raises ``SandboxError`` when ``new`` is one more of a
         user whose sessions in use fill it.
         """
-        root = self._root_folder()
-        left, kept = room_left(root)
+        left, kept = room_left(self._root_folder())
+        if left >= 0:
+            return []
         with self._mutex:
             there = [(key, found) for key, found in self._open.items() if found.path is not None and not found.kept_in]
         bytes_of: Counter[str] = Counter()

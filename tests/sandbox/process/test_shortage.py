@@ -18,7 +18,7 @@ from adk_skills_agent.sandbox.process.tree import (
     MachineMemory,
     RunMarks,
     all_processes,
-    make_room,
+    bound_running,
     places_for,
     tasks_left,
 )
@@ -78,16 +78,15 @@ def test_row_411_fewer_runs_go_on_at_a_time_where_there_is_no_room_for_more(monk
         11,
         1,
     ]
-    monkeypatch.setattr(tree, "_largest", [0])
     monkeypatch.setattr(tree, "tasks_left", lambda: (900, 1024))
     try:
-        make_room(None)
-        assert RUNNING._places == MAX_RUNNING
-        make_room(64)
-        assert RUNNING._places == 11
-        make_room(192)  # a browser: as many of these have room
-        make_room(64)
-        assert RUNNING._places == 3
+        bound_running(None)
+        assert RUNNING.places == MAX_RUNNING
+        bound_running(64)
+        assert RUNNING.places == 11
+        bound_running(192)  # a browser: as many of these have room
+        bound_running(64)
+        assert RUNNING.places == 3
     finally:
         RUNNING.resize(MAX_RUNNING)
 

@@ -32,7 +32,7 @@ from adk_skills_agent.sandbox.output import build_result, secrets_of_run
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import check_interpreter
 from adk_skills_agent.sandbox.process.supervise import Supervision, is_readable, streams_of
-from adk_skills_agent.sandbox.process.tree import make_room
+from adk_skills_agent.sandbox.process.tree import bound_running
 from adk_skills_agent.sandbox.process.watchdog import Limits, Watched, watchdog, works_here
 from adk_skills_agent.sandbox.secrets import SecretForms, redact_error
 from adk_skills_agent.sandbox.streaming import ResourceSample
@@ -70,7 +70,7 @@ class LocalSandbox(Sandbox):
             # A refusal need not wait for a place.
             known = choose(request, policy) if is_known(policy) else None
             secrets = secrets_of_run(request, policy)
-        make_room(policy.pids)
+        bound_running(policy.pids)
         try:
             # The place comes first: whoever asked before the levels were tried would else be overtaken by all later.
             async with RUNNING.turn(request.share):

@@ -21,7 +21,7 @@ from adk_skills_agent.sandbox.output import PathMapping
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import check_interpreter
 from adk_skills_agent.sandbox.process.supervise import EndReport, ExitWatch, LiveStdin, has_ended
-from adk_skills_agent.sandbox.process.tree import make_room
+from adk_skills_agent.sandbox.process.tree import bound_running
 from adk_skills_agent.sandbox.process.watchdog import DiskLimit, Watched, watchdog, works_here
 from adk_skills_agent.sandbox.streaming import ResourceSample
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
@@ -66,7 +66,7 @@ class LocalSessions:
 
 async def _start(request: ExecutionRequest, policy: SandboxPolicy, here: socket.socket) -> LocalChannel:
     loop = asyncio.get_running_loop()
-    make_room(policy.pids)
+    bound_running(policy.pids)
     # A place while it starts, and none for as long as it lasts: sessions must not keep scripts waiting.
     async with RUNNING.turn(request.share):
         with Step("choose an isolation level", ValueError):
@@ -222,10 +222,10 @@ class LocalChannel:
             self._connection.close()
         self._log_last_words(end)
         cause = self._cause
-        notes = [end.limit_note] if cause is None and end.limit_note else [] if cause is None else [cause[1]]
+        note = end.limit_note if cause is None else cause[1]
         return SandboxEnd(
             end.cause if cause is None else cause[0],
-            tuple(dict.fromkeys([*notes, *end.notes])),
+            tuple(dict.fromkeys(filter(None, [note, *end.notes]))),
             None if end.cpu_seconds is None else end.cpu_seconds * 1000,
             end.max_rss,
         )

@@ -243,10 +243,10 @@ def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = 
 
 
 def hidden_sockets(pids: Collection[int]) -> int:
-    """UNIX sockets of these processes that none of them shows; one of a session may be our own process'.
+    """How many UNIX sockets of these processes none of them shows. In a session one may belong to a process of ours.
 
-    Where they share the machine's network those count that have something to read and belong to the same user: other
-    runs, too, where these are one user's.
+    Where they share the machine's network, only sockets of the same user that have something to read count; if other
+    runs are that user's, theirs count, too.
     """
     inside = next(filter(_has_own_network, pids), None)
     if inside is None:
@@ -258,7 +258,8 @@ def hidden_sockets(pids: Collection[int]) -> int:
         return 0
     until = time.thread_time() + 2 * ADDING_SECONDS
     names = os.listdir(PROC) if inside is None else ()  # noqa: PTH208
-    for pid in pids if inside is not None else [int(name) for name in names if name.isdigit()]:
+    others = (int(name) for name in names if name.isdigit())
+    for pid in dict.fromkeys((*pids, *others)):  # nearly all are their own
         if not left or time.thread_time() > until:
             break
         left -= {int(where[8:-1]) for _, where in _open_files(pid) if where.startswith("socket:[")}

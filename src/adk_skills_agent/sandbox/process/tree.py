@@ -515,19 +515,17 @@ def tasks_left() -> tuple[int, int]:
     return max(least, 0), most
 
 
-_KEPT, _KEPT_SHARE = 256, 4  # or one in so many where there are few
+_KEPT, _KEPT_SHARE = 256, 4  # processes, or one in so many where there are few
 _OF_A_SANDBOX = 4  # processes of a run that are ours
-_largest = [0]  # the most ``pids`` of a run until now
 
 
-def make_room(pids: int | None) -> None:
+def bound_running(pids: int | None) -> None:
     """Before a run waits for its place: let fewer go on at a time where the container around the agent has no room for
     the processes of more of them (row 411).
     """
     most = tasks_left()[1]
-    if most < EVERYTHING and pids is not None and pids > _largest[0]:
-        _largest[0] = pids
-        RUNNING.resize(places_for(most, pids))
+    if most < EVERYTHING and pids is not None and (places := places_for(most, pids)) < RUNNING.places:
+        RUNNING.resize(places)
 
 
 def places_for(most: int, pids: int) -> int:

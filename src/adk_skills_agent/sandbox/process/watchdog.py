@@ -747,14 +747,18 @@ def _files_problem(run: Limits, members: list[ProcessInfo], share: int) -> tuple
 def _mapped_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str] | None:
     """Whether a run has mapped a file that it can cut so often that each cut keeps others waiting (row 412)."""
     folders = [limit.folder for limit in run.disk if limit.folder is not None]
-    found, guarded = 0, run.guarded() if folders else ()
+    if not folders:
+        return None
+    found = 0
     with run.dear("mapped", _HELD_SECONDS) as is_due:
-        if is_due and folders:
+        if is_due:
+            guarded = run.guarded()
             pids = [info.shown for info in members if info.shown not in guarded]
             found = most_mapped(sorted(pids, key=lambda _: os.urandom(4)), folders, _MOST_MAPPED)
     if found <= _MOST_MAPPED:
         return None
-    return Status.ERROR, f"Stopped: it mapped a file of its own more than {_MOST_MAPPED:,} times."
+    hidden = f"a process that hides its mappings counts as {_MOST_MAPPED // 2:,}"
+    return Status.ERROR, f"Stopped: it mapped a file of its own more than {_MOST_MAPPED:,} times; {hidden}."
 
 
 def _held_problem(run: Limits, members: list[ProcessInfo], now: MachineMemory) -> tuple[Status, str] | None:
