@@ -219,6 +219,7 @@ def _mode_of(path: Path) -> int:
 
 LEAST_FREE_BYTES, _LEAST_FREE_SHARE = 1 << 30, 20
 """What is kept for others on a disk, or this part of a smaller one."""
+_LEAST_FREE_ENTRIES = 1 << 16
 
 
 def bytes_in(folder: Path) -> int:
@@ -232,8 +233,8 @@ def bytes_in(folder: Path) -> int:
 
 
 def is_nearly_full(folder: Path) -> bool:
-    """Whether the disk of a folder has little room left, which is for others (rows 146, 158 and 161)."""
-    return room_left(folder)[0] < 0
+    """Whether the disk of a folder has little room left, which is for others (rows 146, 158, 161 and 423)."""
+    return min(room_left(folder)[0], entries_left(folder)[0]) < 0
 
 
 def room_left(folder: Path) -> tuple[int, int]:
@@ -243,6 +244,15 @@ def room_left(folder: Path) -> tuple[int, int]:
     total, _, free = shutil.disk_usage(folder)
     kept = min(LEAST_FREE_BYTES, total // _LEAST_FREE_SHARE)
     return free - kept, kept
+
+
+def entries_left(folder: Path) -> tuple[int, int]:
+    """The same of files and folders; a disk that makes room for them as they come is never full of them."""
+    disk = os.statvfs(folder) if hasattr(os, "statvfs") else None
+    if disk is None or disk.f_files == 0:
+        return sys.maxsize, 0
+    kept = min(_LEAST_FREE_ENTRIES, disk.f_files // _LEAST_FREE_SHARE)
+    return disk.f_favail - kept, kept
 
 
 def own_groups(groups: str, mounts: str) -> dict[str, str]:

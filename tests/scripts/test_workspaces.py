@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -158,6 +159,39 @@ async def test_row_410_sessions_in_use_that_fill_the_disk_cost_no_idle_sessions_
     assert other.exists()
     assert all(victim.exists() for victim in victims)
     assert caplog.messages[-1] == "the disk is nearly full: 1 idle workspaces of sessions are deleted"
+    workspaces.close()
+
+
+async def test_row_423_sessions_with_many_empty_files_do_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: 33 sessions of one user, each within its limits, have all files that a disk of 20 GB can hold."""
+    workspaces = SessionWorkspaces()
+    victim = await _with_bytes(workspaces, "victim", "s", 1 << 20)
+
+    async def with_files(session: str) -> Path:
+        async with workspaces.use(workspace_key("app", "hostile", session)) as workspace:
+            for number in range(100):
+                (workspace.path / str(number)).touch()
+        return workspace.path
+
+    idle = [await with_files(str(number)) for number in range(8)]
+    free = [20]  # of 1,000, of which 50 are left for others
+
+    def disk(folder: Path) -> object:
+        used = sum(len(files) for place in (victim, *idle) for _, _, files in os.walk(place))
+        return SimpleNamespace(f_files=1_000, f_favail=free[0] + 801 - used)
+
+    monkeypatch.setattr(os, "statvfs", disk)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: (100 << 30, 0, 50 << 30))
+    last = await with_files("last")
+    assert [path.exists() for path in (victim, last, *idle)] == [True, True, False, *[True] * 7]
+    async with workspaces.use(workspace_key("app", "hostile", "busy")) as busy:
+        for number in range(900):
+            (busy.path / str(number)).touch()
+        free[0] = -1_000
+        with pytest.raises(SandboxError, match=r"Nothing was started\. Try again when they have ended"):
+            await with_files("one more")
+        assert (await _with_bytes(workspaces, "other", "s")).exists()
+    assert victim.exists()
     workspaces.close()
 
 

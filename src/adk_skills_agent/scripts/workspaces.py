@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.errors import SandboxError, WorkspaceUnavailable
-from adk_skills_agent.platforms import LEAST_FREE_BYTES, after_fork_in_child, room_left
+from adk_skills_agent.platforms import after_fork_in_child, entries_left, room_left
 from adk_skills_agent.sandbox import MAX_WAITING, OnePerProcess, Semaphore, temporary_folder, uninterrupted
 from adk_skills_agent.scripts.plan import share_of, user_of_key
 
@@ -57,7 +57,7 @@ class _Workspace:
     stored: StoredWorkspace | None = None
     doomed: bool = False
     making: threading.Lock = field(default_factory=threading.Lock)
-    size: int = 0  # bytes when somebody looked last, which was at ``measured``
+    usage: Usage = field(default_factory=lambda: Usage(0, 0))  # when somebody looked last, at ``measured``
     measured: float = 0.0
 
 
@@ -346,10 +346,10 @@ class SessionWorkspaces:
         """The folder, and folders that are to be deleted. One thread at a time for each workspace."""
         path = workspace.path
         root = self._root_folder()
-        full = workspace.kept_in is None and shutil.disk_usage(root)[2] < LEAST_FREE_BYTES  # or it is a small disk
-        if path is not None and (workspace.openers or os.path.isdir(path)):  # noqa: PTH112
-            return path, self._make_room(workspace) if full else []
-        room = self._make_room(workspace, new=True) if full else []
+        there = path is not None and (workspace.openers or os.path.isdir(path))  # noqa: PTH112
+        room = self._make_room(workspace, new=not there) if workspace.kept_in is None else []
+        if path is not None and there:
+            return path, room
         if workspace.kept_in is not None:
             made = workspace.kept_in / hashlib.sha256(workspace.key.encode()).hexdigest()[:32] / "work"
             made.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -376,40 +376,54 @@ class SessionWorkspaces:
                 self._root, _ = temporary_folder("sessions", self)
             return self._root
 
-    def _make_room(self, opener: _Workspace, *, new: bool = False) -> list[Path]:
+    def _make_room(self, opener: _Workspace, *, new: bool) -> list[Path]:
         """Forget idle workspaces of the users who have most of a disk, if it is nearly full (row 158). Blocks.
+
+        A disk is full of bytes or of files, however small these are (row 423).
+        """
+        root = self._root_folder()
+        bytes_room = self._make_room_of(*room_left(root), lambda usage: usage.size, opener, new=new)
+        try:
+            return bytes_room + self._make_room_of(*entries_left(root), lambda usage: usage.entries, opener, new=new)
+        except SandboxError:
+            _delete(*bytes_room)
+            raise
+
+    def _make_room_of(
+        self, left: int, kept: int, amount: Callable[[Usage], int], opener: _Workspace, *, new: bool
+    ) -> list[Path]:
+        """The same for one of both.
 
         At most a quarter of them for each that is opened, and only of users whose part is an average one and no trifle:
         the files of the others are not what fills it (row 410). Raises ``SandboxError`` when ``new`` is one more of a
         user whose sessions in use fill it.
         """
-        left, kept = room_left(self._root_folder())
         if left >= 0:
             return []
         with self._mutex:
             there = [(key, found) for key, found in self._open.items() if found.path is not None and not found.kept_in]
-        bytes_of: Counter[str] = Counter()
+        held: Counter[str] = Counter()
         for key, found in there:
-            bytes_of[user_of_key(key)] += self._size(found)
-        average = max(bytes_of.total() / max(1, len(bytes_of)), kept / 64)
+            held[user_of_key(key)] += amount(self._usage(found))
+        average = max(held.total() / max(1, len(held)), kept / 64)
         doomed: list[Path] = []
-        idle = sorted((item for item in there if item[1].size and item[1] is not opener), key=lambda it: it[1].used)
+        idle = sorted((it for it in there if amount(it[1].usage) and it[1] is not opener), key=lambda it: it[1].used)
         with self._mutex:
             idle = [(key, found) for key, found in idle if not found.users and self._open.get(key) is found]
             most = 1 + len(idle) // 4
             while left < 0 and len(doomed) < most and idle:
-                key, found = max(idle, key=lambda item: bytes_of[user_of_key(item[0])])  # of equals the oldest
+                key, found = max(idle, key=lambda item: held[user_of_key(item[0])])  # of equals the oldest
                 user = user_of_key(key)
-                if bytes_of[user] < average:
+                if held[user] < average:
                     break
                 idle.remove((key, found))
-                left += found.size
-                bytes_of[user] -= found.size
+                left += amount(found.usage)
+                held[user] -= amount(found.usage)
                 doomed += self._forgotten(key, found)
         if doomed:
             logger.warning("the disk is nearly full: %d idle workspaces of sessions are deleted", len(doomed))
         user = user_of_key(opener.key)
-        busy = sum(found.size for key, found in there if found.users and user_of_key(key) == user)
+        busy = sum(amount(found.usage) for key, found in there if found.users and user_of_key(key) == user)
         if new and left < 0 and busy >= max(kept, average):
             _delete(*doomed)
             raise SandboxError(
@@ -418,14 +432,15 @@ class SessionWorkspaces:
             )
         return doomed
 
-    def _size(self, workspace: _Workspace) -> int:
-        """The bytes of a workspace with all that is beside it. One in use is looked at anew after some seconds."""
+    def _usage(self, workspace: _Workspace) -> Usage:
+        """The content of a workspace with all that is beside it. One in use is looked at anew after some seconds."""
         path, now = workspace.path, time.monotonic()
         fresh = workspace.measured > (now - _MEASURED_SECONDS if workspace.users else workspace.used)
         if path is not None and not fresh:
-            places = (path, _tmp_of(path), _skills_of(path))
-            workspace.size, workspace.measured = sum(usage_of(place).size for place in places), now
-        return workspace.size
+            found = [usage_of(place) for place in (path, _tmp_of(path), _skills_of(path))]
+            workspace.usage = Usage(sum(place.size for place in found), sum(place.entries for place in found))
+            workspace.measured = now
+        return workspace.usage
 
     def _evict(self, now: float) -> list[Path]:
         """Forget idle workspaces that are too many or too old; their folders are the caller's to delete."""

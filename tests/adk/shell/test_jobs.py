@@ -494,3 +494,35 @@ def test_row_376_a_secret_of_which_each_stream_has_a_half_is_not_whole_in_the_ou
     assert secret[:8] not in job.output(0, 100)[0]  # it may go on
     job.end({"status": "ok"})
     assert job.output(0, 100)[0].endswith("\n\ufffd" + secret[:8])
+
+
+async def test_row_422_output_wakes_only_those_whose_wait_is_over() -> None:
+    """Seen: 600 calls that wait for a job that prints a byte at a time, and another user's turn takes 6 to 16 s."""
+    woken: list[object] = []
+    loop = asyncio.get_running_loop()
+    wake = loop.call_soon_threadsafe
+
+    def counted(call: Any, *args: Any) -> Any:
+        woken.append(call)
+        return wake(call, *args)
+
+    job = Job("job-1", "x", 10_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "call_soon_threadsafe", counted)
+        waits = [asyncio.create_task(job.wait(offset, 60)) for offset in [*range(1_000, 1_500), 3, 5]]
+        given_up = asyncio.create_task(job.wait(2_000, 0.01))
+        await given_up
+        for _ in range(4):
+            job.take("stdout", b".")
+        await waits[-2]
+        assert (len(woken), sum(wait.done() for wait in waits)) == (1, 1)
+        for _ in range(500):
+            job.take("stderr", b"\0")
+        await waits[-1]
+        assert (len(woken), sum(wait.done() for wait in waits)) == (2, 2)
+        assert job.output(500, 10) == ("\ufffd" * 4, 504)
+        await job.wait(503, 60)
+        job.end({"status": "ok"})
+        await asyncio.gather(*waits)
+        await job.wait(10_000, 60)
+        assert len(woken) == len(waits)

@@ -24,6 +24,7 @@ from adk_skills_agent.sandbox.network import proxy, resolver
 from adk_skills_agent.sandbox.network.hosts import parse_hosts
 from adk_skills_agent.sandbox.process import supervise
 from adk_skills_agent.sandbox.secrets import Secret, SecretForms
+from adk_skills_agent.sandbox.threads import OnePerProcess
 
 
 @pytest.fixture
@@ -271,6 +272,39 @@ async def test_row_294_a_client_that_watches_its_connections_does_not_keep_the_a
         assert world.proxy._patience.is_over
         assert world.proxy._listener is None
     assert "it is closed, because the script watches connections so often" in caplog.text
+
+
+async def test_row_421_connections_that_drip_are_read_now_and_then_and_lose_nothing(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: 46 runs with 32 connections each that bring 50 bytes a second, and another user's turn takes 10 s."""
+    monkeypatch.setattr(proxy, "_STEP_SECONDS", 0.01)
+    monkeypatch.setattr(proxy, "turns", OnePerProcess(supervise.Turns))
+    reads: list[int] = []
+    receive = proxy.Client.receive
+
+    async def counted(self: proxy.Client, most_bytes: int) -> bytes:
+        data = await receive(self, most_bytes)
+        reads.append(len(data))
+        return data
+
+    monkeypatch.setattr(proxy.Client, "receive", counted)
+    world = make(user="hostile")
+    head = f"GET http://allowed.example:{world.server.port}/ HTTP/1.1\r\nX: {'y' * 100}\r\n\r\n".encode()
+
+    async def drip() -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in head:
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.005)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    answers = await asyncio.gather(*(drip() for _ in range(8)))
+    assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers), answers
+    assert len(reads) < 8 * len(head) / 4  # without rests there is one for nearly each byte
 
 
 async def test_row_210_a_host_that_reads_late_gets_everything(make: Make, deaf: socket.socket) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local.sandbox import LocalSandbox
 from adk_skills_agent.sandbox.output import Capture, OutputFilter
-from adk_skills_agent.sandbox.process.supervise import Stream, _Costly
+from adk_skills_agent.sandbox.process.supervise import Stream, Turns
 from adk_skills_agent.sandbox.supervisor.channel import Answer
 from adk_skills_agent.sandbox.supervisor.frames import base64
 
@@ -77,12 +77,12 @@ async def test_row_415_runs_whose_output_takes_long_to_search_rest_and_lose_noth
             pass
         return chunk
 
-    def rest(self: _Costly, stream: Stream, took: float) -> float:
+    def rest(self: Turns, stream: Stream, took: float) -> float:
         rests.append(took)
         return 0.05
 
     monkeypatch.setattr(OutputFilter, "feed", slow)
-    monkeypatch.setattr(_Costly, "rest_of", rest)
+    monkeypatch.setattr(Turns, "rest_of", rest)
     code = "import os, time\nfor _ in range(300): os.write(1, b'.'); time.sleep(0.002)"
     policy = SandboxPolicy(min_isolation="process", isolation="process", warm_slots=0, wall_seconds=60)
     requests = [ExecutionRequest((sys.executable, "-c", code), policy) for _ in range(6)]
@@ -116,9 +116,21 @@ async def test_row_415_output_of_a_session_that_waits_is_searched_at_once():
 def test_row_415_who_is_alone_need_not_wait_and_others_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch):
     now = [100.0]
     monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise.time.monotonic", lambda: now[0])
-    costly, streams = _Costly(), [object() for _ in range(3)]
-    assert costly.rest_of(streams[0], 0.01) == 0  # type: ignore[arg-type]
-    waits = [costly.rest_of(stream, 0.01) for stream in streams[1:] + streams]  # type: ignore[arg-type]
+    turns, streams = Turns(), [object() for _ in range(3)]
+    assert turns.rest_of(streams[0], 0.01) == 0
+    waits = [turns.rest_of(stream, 0.01) for stream in streams[1:] + streams]
     assert waits == pytest.approx([0.02, 0.04, 0.06, 0.08, 0.1])
     now[0] += 60
-    assert costly.rest_of(streams[1], 0.01) == 0  # type: ignore[arg-type]
+    assert turns.rest_of(streams[1], 0.01) == 0
+
+
+def test_row_421_users_have_equal_parts_of_half_of_the_loops_time(monkeypatch: pytest.MonkeyPatch):
+    now = [100.0]
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise.time.monotonic", lambda: now[0])
+    turns, streams = Turns(), [object() for _ in range(101)]
+    many = [turns.rest_of(stream, 0.01, "hostile") for stream in streams[:-1]]
+    assert many[-1] == pytest.approx(2 * 0.01 * 99)
+    assert turns.rest_of(streams[-1], 0.01, "other") == pytest.approx(0.04)  # of two users
+    assert turns.rest_of(streams[0], 0.01, "hostile") == pytest.approx(many[-1] + 0.04)
+    now[0] += 60
+    assert turns.rest_of(streams[-1], 0.01, "other") == 0

@@ -74,8 +74,12 @@ class Job:
     run: str = ""  # the id of its events
     # looks at both streams as they are joined: each may have a half of a secret (row 376); None for no secrets
     redactor: Redactor | None = None
-    _waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = field(default_factory=list)
+    # who waits for output past an offset, and none of the offsets is smaller than the least; all may be of one user,
+    # and a piece of output costs nothing while nobody's wait is over (row 422)
+    _waiting: dict[asyncio.Event, tuple[int, asyncio.AbstractEventLoop]] = field(default_factory=dict)
+    _least: int = sys.maxsize
     _text: list[str] = field(default_factory=list)
+    _characters: int = 0
     kept: int = 0
     _decoders: dict[str, codecs.IncrementalDecoder] = field(default_factory=dict)
     _joined: codecs.IncrementalDecoder = field(default_factory=lambda: _DECODER("replace"))
@@ -97,6 +101,7 @@ class Job:
             self.outcome = None
             self.left_out, self.kept = self.left_out + self.kept, 0
             self._text.clear()
+            self._characters = 0
 
     def take(self, stream: str, chunk: bytes) -> None:
         """Keep a piece of its output, of either stream, in the order in which they came."""
@@ -116,6 +121,7 @@ class Job:
         """With the lock."""
         if text:
             self._text.append(text.replace("\0", "\ufffd"))
+            self._characters += len(text)
             self._tell()
 
     def end(self, answer: dict[str, object]) -> None:
@@ -138,19 +144,19 @@ class Job:
     async def wait(self, offset: int, seconds: float) -> None:
         """Wait for output past an offset, or for the end; no thread is held meanwhile."""
         event = asyncio.Event()
-        waiter = (asyncio.get_running_loop(), event)
         with self._changed:
-            self._waiting.append(waiter)
+            if self.ended is not None or self._characters > offset:
+                return
+            self._waiting[event] = offset, asyncio.get_running_loop()
+            self._least = min(self._least, offset)
         try:
             async with asyncio.timeout(seconds):
-                while self.ended is None and self.output(0, 0)[1] <= offset:
-                    event.clear()
-                    await event.wait()
+                await event.wait()
         except TimeoutError:
             return
         finally:
             with self._changed:
-                self._waiting.remove(waiter)
+                self._waiting.pop(event, None)
 
     def wait_here(self, seconds: float) -> None:
         """Wait for the end. Blocks."""
@@ -158,11 +164,16 @@ class Job:
             self._changed.wait_for(lambda: self.ended is not None, seconds)
 
     def _tell(self) -> None:
-        """Wake who waits; with the lock."""
+        """Wake those whose wait is over; with the lock."""
         self._changed.notify_all()
-        for loop, event in self._waiting:
-            with contextlib.suppress(RuntimeError):  # the loop of that turn is closed
-                loop.call_soon_threadsafe(event.set)
+        if self.ended is None and self._characters <= self._least:
+            return
+        for event, (offset, loop) in list(self._waiting.items()):
+            if self.ended is not None or self._characters > offset:
+                del self._waiting[event]
+                with contextlib.suppress(RuntimeError):  # the loop of that turn is closed
+                    loop.call_soon_threadsafe(event.set)
+        self._least = min((offset for offset, _ in self._waiting.values()), default=sys.maxsize)
 
 
 class Jobs:

@@ -29,7 +29,7 @@ from adk_skills_agent.sandbox.contract import NetworkDecision
 from adk_skills_agent.sandbox.network.hosts import MAX_NAME, AddressNetwork, AllowedHosts, address_refusal
 from adk_skills_agent.sandbox.network.proxy_request import ProxyRequest, Refused, parse_request
 from adk_skills_agent.sandbox.network.resolver import Resolver
-from adk_skills_agent.sandbox.process.supervise import Patience
+from adk_skills_agent.sandbox.process.supervise import Patience, Turns
 from adk_skills_agent.sandbox.process.tree import kernel_setting
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
@@ -126,6 +126,7 @@ class Shares:
 
 
 shares = OnePerProcess(Shares)
+turns = OnePerProcess(Turns)
 
 
 class Proxy:
@@ -253,7 +254,8 @@ class Proxy:
         self._clients[task] = sockets
         task.add_done_callback(self._gone)
         full = len(self._clients) >= self._limits.connections
-        self._rest(None if full else 1.0 / self._limits.connections_per_second)
+        turn = turns().rest_of(self, _CONNECTION_SECONDS, self.user)
+        self._rest(None if full else max(turn, 1.0 / self._limits.connections_per_second))
 
     def _gone(self, task: asyncio.Task[None]) -> None:
         client, *upstream = self._clients.pop(task)
@@ -268,7 +270,7 @@ class Proxy:
     # One connection
 
     async def _serve(self, sockets: list[socket.socket]) -> None:
-        client = Client(sockets[0], self._patience)
+        client = Client(sockets[0], self._patience, self.user)
         try:
             await self._converse(client, sockets)
         except Refused as refused:
@@ -324,14 +326,17 @@ class Proxy:
         data = b""
         try:
             async with asyncio.timeout(self._limits.head_seconds):
-                while (end := data.find(_END_OF_HEAD)) < 0 and len(data) <= limit:
+                end = -1
+                while end < 0 and len(data) <= limit:
                     part = await client.receive(4096)
                     if not part:
                         if data:
                             raise Refused("the request is incomplete")
                         raise ConnectionAbortedError("the client closed without a request")
+                    known = len(data)
                     data += part
-                    if end < 0 and data.count(b"\n") != data.count(b"\r\n") and _END_OF_HEAD not in data:
+                    end = data.find(_END_OF_HEAD, max(known - len(_END_OF_HEAD) + 1, 0))
+                    if end < 0 and data.count(b"\n", known) != data.count(b"\r\n", max(known - 1, 0)):
                         raise Refused("a line does not end in CR LF")
         except TimeoutError:
             raise Refused("the request took too long to arrive", status=408) from None
@@ -503,6 +508,9 @@ def _not_taken(upstream: socket.socket) -> int:
 # Carries bytes between two connected sockets, in the event loop, with one bounded buffer per direction.
 
 BUFFER_BYTES = 64 << 10
+# Of the loop's thread: what an event costs it beside the call, and what a connection that is refused does.
+_STEP_SECONDS, _CONNECTION_SECONDS = 0.0001, 0.0005
+_LEAST_REST_SECONDS = 0.01  # at once: a timer is work, too
 _RESCHEDULE_SECONDS = 1.0  # moving the idle deadline for every chunk would cost more than the chunk
 
 
@@ -521,22 +529,36 @@ def _done(ready: asyncio.Future[None]) -> None:
 class Client:
     """The agent's end of a connection with a script; an ``OSError`` when that is watched too often at the other end."""
 
-    def __init__(self, connection: socket.socket, patience: Patience) -> None:
+    def __init__(self, connection: socket.socket, patience: Patience, user: str = "") -> None:
         self._loop = asyncio.get_running_loop()
         self._connection = connection
         self._patience = patience
+        self._user = user
+        self._turns = turns()
+        self._rests_until = 0.0
 
     async def receive(self, most_bytes: int) -> bytes:
         """What has come, as soon as something has; empty at the end."""
+        await self.rest()
         while (data := self._call(lambda: self._connection.recv(most_bytes))) is None:
             await self._until(self._loop.add_reader, self._loop.remove_reader)
         return data
+
+    async def rest(self) -> None:
+        """Wait until it is this connection's turn again."""
+        if (seconds := self._rests_until - self._loop.time()) > _LEAST_REST_SECONDS:
+            await asyncio.sleep(seconds)
+
+    def took(self, seconds: float) -> None:
+        """Something was done for this connection in the loop's thread."""
+        self._rests_until = self._loop.time() + self._turns.rest_of(self, _STEP_SECONDS + seconds, self._user)
 
     async def send(self, data: bytes) -> None:
         """Send all of it."""
         rest = memoryview(data)
         while rest:
             while (sent := self._call(functools.partial(self._connection.send, rest))) is None:
+                await self.rest()
                 await self._until(self._loop.add_writer, self._loop.remove_writer)
             rest = rest[sent:]
 
@@ -551,6 +573,7 @@ class Client:
         except (BlockingIOError, InterruptedError):
             return None
         self._patience.take(began)
+        self.took(time.thread_time() - began)
         if self._patience.is_over:
             raise ConnectionAbortedError("it is watched so often that the agent would have no time for others")
         return result
@@ -637,6 +660,7 @@ class Tunnel:
             self._touch()
             await self._client.send(data)
             self._touch()
+            await self._client.rest()
         self._client.end()
 
     async def _receive_one(self) -> None:

@@ -252,7 +252,7 @@ class LiveStdin(bytes):
 CHUNK = 1 << 16
 _READS_PER_TURN = 4  # then other callbacks of the loop are called
 _CALL_SECONDS, _MORE_SECONDS = 0.001, 0.5
-_COSTLY_SECONDS = 5.0
+_TURN_SECONDS = 5.0  # who did nothing for so long takes no part
 _FIRST_LOOK_SECONDS = 0.002
 _LAST_LOOK_SECONDS = 0.05
 _UNKILLABLE_SECONDS = 5.0  # a process that survives SIGKILL so long hangs in the kernel
@@ -280,28 +280,35 @@ class Patience:
         return self._left < 0
 
 
-class _Costly:
-    """Streams with output whose search for secrets takes long, of all runs of this process (row 415).
+class Turns:
+    """Work that scripts make the loop's thread do takes half of its time at most, in all runs of this process together.
 
-    They are read one after the other, for half of a loop's time; one alone need not wait.
+    Who made some rests before the next; users have equal parts of the half. Whoever is alone need not rest. It is for
+    what many runs together make too much of: output that is long to search for secrets (row 415), connections that
+    bring a byte at a time (row 421).
     """
 
     def __init__(self) -> None:
         self._when: dict[int, float] = {}
-        self._next = 0.0
+        self._until: dict[str, float] = {}  # of each user: all that was done so far has had its rest
+        self._looked = 0.0
 
-    def rest_of(self, stream: Stream, took: float) -> float:
-        """How many seconds this one is not read now, after a read that took so long."""
+    def rest_of(self, one: object, took: float, user: str = "") -> float:
+        """How many seconds nothing is done for it now, after work that took so long."""
         now = time.monotonic()
-        self._when[id(stream)] = now
-        self._when = {one: when for one, when in list(self._when.items()) if now - when < _COSTLY_SECONDS}
+        self._when[id(one)] = now
+        if len(self._when) > 1 and now - self._looked >= _TURN_SECONDS:
+            self._looked = now
+            self._when = {one: when for one, when in list(self._when.items()) if now - when < _TURN_SECONDS}
+            self._until = {name: until for name, until in list(self._until.items()) if until > now}
         if len(self._when) == 1:
             return 0.0
-        self._next = max(self._next, now) + 2 * took
-        return self._next - now
+        users = sum(until > now for name, until in list(self._until.items()) if name != user) + 1
+        self._until[user] = until = max(self._until.get(user, now), now) + 2 * users * took
+        return until - now
 
 
-_costly = _Costly()
+_output_turns = Turns()
 
 
 class Stream:
@@ -332,7 +339,7 @@ class Stream:
         clean = self._filter.feed(data)
         took = time.thread_time() - began
         self._pass_on(clean)
-        return _costly.rest_of(self, took) if took > _CALL_SECONDS else 0.0
+        return _output_turns.rest_of(self, took) if took > _CALL_SECONDS else 0.0
 
     def close(self) -> None:
         """There is no more."""
