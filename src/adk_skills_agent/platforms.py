@@ -218,8 +218,8 @@ def _mode_of(path: Path) -> int:
 
 
 LEAST_FREE_BYTES, _LEAST_FREE_SHARE = 1 << 30, 20
+LEAST_FREE_ENTRIES = 1 << 16
 """What is kept for others on a disk, or this part of a smaller one."""
-_LEAST_FREE_ENTRIES = 1 << 16
 
 
 def bytes_in(folder: Path) -> int:
@@ -251,7 +251,7 @@ def entries_left(folder: Path) -> tuple[int, int]:
     disk = os.statvfs(folder) if hasattr(os, "statvfs") else None
     if disk is None or disk.f_files == 0:
         return sys.maxsize, 0
-    kept = min(_LEAST_FREE_ENTRIES, disk.f_files // _LEAST_FREE_SHARE)
+    kept = min(LEAST_FREE_ENTRIES, disk.f_files // _LEAST_FREE_SHARE)
     return disk.f_favail - kept, kept
 
 

@@ -26,7 +26,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.errors import SandboxError, WorkspaceUnavailable
-from adk_skills_agent.platforms import after_fork_in_child, entries_left, room_left
+from adk_skills_agent.platforms import (
+    LEAST_FREE_BYTES,
+    LEAST_FREE_ENTRIES,
+    after_fork_in_child,
+    entries_left,
+    room_left,
+)
 from adk_skills_agent.sandbox import MAX_WAITING, OnePerProcess, Semaphore, temporary_folder, uninterrupted
 from adk_skills_agent.scripts.plan import share_of, user_of_key
 
@@ -347,7 +353,8 @@ class SessionWorkspaces:
         path = workspace.path
         root = self._root_folder()
         there = path is not None and (workspace.openers or os.path.isdir(path))  # noqa: PTH112
-        room = self._make_room(workspace, new=not there) if workspace.kept_in is None else []
+        full = workspace.kept_in is None and _may_be_full(root)
+        room = self._make_room(workspace, new=not there) if full else []
         if path is not None and there:
             return path, room
         if workspace.kept_in is not None:
@@ -539,6 +546,11 @@ _PAGE_BYTES = 4096
 def in_pages(size: int) -> int:
     """A file's size as a file system in memory counts it."""
     return -(-size // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def _may_be_full(folder: Path) -> bool:
+    """Whether a disk has so little left that it is worth a look; it may also be a small one."""
+    return shutil.disk_usage(folder)[2] < LEAST_FREE_BYTES or os.statvfs(folder).f_favail < LEAST_FREE_ENTRIES
 
 
 def _tmp_of(workspace: Path) -> Path:

@@ -278,8 +278,8 @@ async def test_row_421_connections_that_drip_are_read_now_and_then_and_lose_noth
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen: 46 runs with 32 connections each that bring 50 bytes a second, and another user's turn takes 10 s."""
-    monkeypatch.setattr(proxy, "_STEP_SECONDS", 0.01)
-    monkeypatch.setattr(proxy, "turns", OnePerProcess(supervise.Turns))
+    monkeypatch.setattr(supervise, "_EVENT_SECONDS", 0.001)
+    monkeypatch.setattr(supervise, "_turns", OnePerProcess(lambda: supervise.Turns(0.5)))
     reads: list[int] = []
     receive = proxy.Client.receive
 

@@ -116,7 +116,7 @@ async def test_row_415_output_of_a_session_that_waits_is_searched_at_once():
 def test_row_415_who_is_alone_need_not_wait_and_others_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch):
     now = [100.0]
     monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise.time.monotonic", lambda: now[0])
-    turns, streams = Turns(), [object() for _ in range(3)]
+    turns, streams = Turns(0.5), [object() for _ in range(3)]
     assert turns.rest_of(streams[0], 0.01) == 0
     waits = [turns.rest_of(stream, 0.01) for stream in streams[1:] + streams]
     assert waits == pytest.approx([0.02, 0.04, 0.06, 0.08, 0.1])
@@ -124,10 +124,21 @@ def test_row_415_who_is_alone_need_not_wait_and_others_are_read_one_after_the_ot
     assert turns.rest_of(streams[1], 0.01) == 0
 
 
+def test_row_421_what_nobody_has_used_is_kept_for_a_while(monkeypatch: pytest.MonkeyPatch):
+    now = [100.0]
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise.time.monotonic", lambda: now[0])
+    turns, ones = Turns(0.1, ahead=1.0), [object() for _ in range(13)]
+    rests = [turns.rest_of(one, 0.01) for one in ones]  # the first one is alone
+    assert rests == pytest.approx([0.0] * 11 + [0.1, 0.2])
+    now[0] += 60
+    assert turns.rest_of(ones[0], 0.5) == 0
+    assert [turns.rest_of(one, 0.06) for one in ones[1:3]] == pytest.approx([0, 0.2])
+
+
 def test_row_421_users_have_equal_parts_of_half_of_the_loops_time(monkeypatch: pytest.MonkeyPatch):
     now = [100.0]
     monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise.time.monotonic", lambda: now[0])
-    turns, streams = Turns(), [object() for _ in range(101)]
+    turns, streams = Turns(0.5), [object() for _ in range(101)]
     many = [turns.rest_of(stream, 0.01, "hostile") for stream in streams[:-1]]
     assert many[-1] == pytest.approx(2 * 0.01 * 99)
     assert turns.rest_of(streams[-1], 0.01, "other") == pytest.approx(0.04)  # of two users

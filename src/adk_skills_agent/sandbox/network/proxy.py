@@ -29,7 +29,7 @@ from adk_skills_agent.sandbox.contract import NetworkDecision
 from adk_skills_agent.sandbox.network.hosts import MAX_NAME, AddressNetwork, AllowedHosts, address_refusal
 from adk_skills_agent.sandbox.network.proxy_request import ProxyRequest, Refused, parse_request
 from adk_skills_agent.sandbox.network.resolver import Resolver
-from adk_skills_agent.sandbox.process.supervise import Patience, Turns
+from adk_skills_agent.sandbox.process.supervise import Patience, Turn
 from adk_skills_agent.sandbox.process.tree import kernel_setting
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
@@ -47,6 +47,7 @@ _LOOK_SECONDS = 0.05
 # for TCP (row 388); the others have little.
 _RECEIVE_BYTES, _LITTLE_BYTES = 2 << 20, 128 << 10
 _SHARE_OF_TCP = 8
+_CONNECTION_SECONDS = 0.0005  # of the loop's time, for one that is refused
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what was not sent is thrown away at once
 
 
@@ -126,7 +127,6 @@ class Shares:
 
 
 shares = OnePerProcess(Shares)
-turns = OnePerProcess(Turns)
 
 
 class Proxy:
@@ -169,6 +169,7 @@ class Proxy:
         self._clients: dict[asyncio.Task[None], list[socket.socket]] = {}
         self._pause: asyncio.TimerHandle | None = None
         self._patience = Patience()
+        self._turn = Turn(user)
 
     def start(self, listener: socket.socket) -> None:
         """Serve a listening socket, which is the proxy's from now on."""
@@ -254,8 +255,8 @@ class Proxy:
         self._clients[task] = sockets
         task.add_done_callback(self._gone)
         full = len(self._clients) >= self._limits.connections
-        turn = turns().rest_of(self, _CONNECTION_SECONDS, self.user)
-        self._rest(None if full else max(turn, 1.0 / self._limits.connections_per_second))
+        rest = self._turn.took(_CONNECTION_SECONDS, 0)
+        self._rest(None if full else max(rest, 1.0 / self._limits.connections_per_second))
 
     def _gone(self, task: asyncio.Task[None]) -> None:
         client, *upstream = self._clients.pop(task)
@@ -508,9 +509,6 @@ def _not_taken(upstream: socket.socket) -> int:
 # Carries bytes between two connected sockets, in the event loop, with one bounded buffer per direction.
 
 BUFFER_BYTES = 64 << 10
-# Of the loop's thread: what an event costs it beside the call, and what a connection that is refused does.
-_STEP_SECONDS, _CONNECTION_SECONDS = 0.0001, 0.0005
-_LEAST_REST_SECONDS = 0.01  # at once: a timer is work, too
 _RESCHEDULE_SECONDS = 1.0  # moving the idle deadline for every chunk would cost more than the chunk
 
 
@@ -533,31 +531,24 @@ class Client:
         self._loop = asyncio.get_running_loop()
         self._connection = connection
         self._patience = patience
-        self._user = user
-        self._turns = turns()
-        self._rests_until = 0.0
+        self._turn = Turn(user)
 
     async def receive(self, most_bytes: int) -> bytes:
         """What has come, as soon as something has; empty at the end."""
         await self.rest()
-        while (data := self._call(lambda: self._connection.recv(most_bytes))) is None:
+        while (data := self._call(lambda: self._connection.recv(most_bytes), len)) is None:
             await self._until(self._loop.add_reader, self._loop.remove_reader)
         return data
 
     async def rest(self) -> None:
         """Wait until it is this connection's turn again."""
-        if (seconds := self._rests_until - self._loop.time()) > _LEAST_REST_SECONDS:
-            await asyncio.sleep(seconds)
-
-    def took(self, seconds: float) -> None:
-        """Something was done for this connection in the loop's thread."""
-        self._rests_until = self._loop.time() + self._turns.rest_of(self, _STEP_SECONDS + seconds, self._user)
+        await self._turn.come()
 
     async def send(self, data: bytes) -> None:
         """Send all of it."""
         rest = memoryview(data)
         while rest:
-            while (sent := self._call(functools.partial(self._connection.send, rest))) is None:
+            while (sent := self._call(functools.partial(self._connection.send, rest), int)) is None:
                 await self.rest()
                 await self._until(self._loop.add_writer, self._loop.remove_writer)
             rest = rest[sent:]
@@ -566,14 +557,14 @@ class Client:
         """Nothing more is sent."""
         self._connection.shutdown(socket.SHUT_WR)
 
-    def _call(self, call: Callable[[], _T]) -> _T | None:
+    def _call(self, call: Callable[[], _T], size_of: Callable[[_T], int]) -> _T | None:
         began = time.thread_time()
         try:
             result = call()
         except (BlockingIOError, InterruptedError):
             return None
         self._patience.take(began)
-        self.took(time.thread_time() - began)
+        self._turn.took(time.thread_time() - began, size_of(result))
         if self._patience.is_over:
             raise ConnectionAbortedError("it is watched so often that the agent would have no time for others")
         return result

@@ -253,6 +253,7 @@ CHUNK = 1 << 16
 _READS_PER_TURN = 4  # then other callbacks of the loop are called
 _CALL_SECONDS, _MORE_SECONDS = 0.001, 0.5
 _TURN_SECONDS = 5.0  # who did nothing for so long takes no part
+_EVENT_SECONDS, _FEW_TIMES, _FEW_BYTES, _LEAST_REST_SECONDS = 0.0001, 10, 4096, 0.01
 _FIRST_LOOK_SECONDS = 0.002
 _LAST_LOOK_SECONDS = 0.05
 _UNKILLABLE_SECONDS = 5.0  # a process that survives SIGKILL so long hangs in the kernel
@@ -281,14 +282,18 @@ class Patience:
 
 
 class Turns:
-    """Work that scripts make the loop's thread do takes half of its time at most, in all runs of this process together.
+    """Work that scripts make an event loop do takes a part of its time at most, in all runs of this process together.
 
-    Who made some rests before the next; users have equal parts of the half. Whoever is alone need not rest. It is for
-    what many runs together make too much of: output that is long to search for secrets (row 415), connections that
-    bring a byte at a time (row 421).
+    Who made some rests before the next; users have equal parts. Whoever is alone need not rest.
+
+    Args:
+        share: The part.
+        ahead: Of what nobody has used, so many seconds are kept for each user.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, share: float, ahead: float = 0.0) -> None:
+        self._share = share
+        self._ahead = ahead
         self._when: dict[int, float] = {}
         self._until: dict[str, float] = {}  # of each user: all that was done so far has had its rest
         self._looked = 0.0
@@ -300,15 +305,44 @@ class Turns:
         if len(self._when) > 1 and now - self._looked >= _TURN_SECONDS:
             self._looked = now
             self._when = {one: when for one, when in list(self._when.items()) if now - when < _TURN_SECONDS}
-            self._until = {name: until for name, until in list(self._until.items()) if until > now}
+            self._until = {name: until for name, until in list(self._until.items()) if until > now - self._ahead}
         if len(self._when) == 1:
             return 0.0
         users = sum(until > now for name, until in list(self._until.items()) if name != user) + 1
-        self._until[user] = until = max(self._until.get(user, now), now) + 2 * users * took
-        return until - now
+        self._until[user] = until = max(self._until.get(user, 0.0), now - self._ahead) + users * took / self._share
+        return max(until - now, 0.0)
 
 
-_output_turns = Turns()
+_output_turns = Turns(0.5)
+"""Of output that is long to search for secrets (row 415)."""
+_turns = OnePerProcess(lambda: Turns(0.5, ahead=1.0))
+
+
+class Turn:
+    """The turns of one connection from which an event loop reads what a script sends (rows 421 and 424).
+
+    To send a byte costs a script a tenth of what it costs the loop, so that is how much few bytes count more: with
+    hundreds of busy processes on the machine, the loop has no more of a processor than each of them.
+    """
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+        self._until = 0.0
+
+    def took(self, seconds: float, size: int) -> float:
+        """The loop has read so many bytes, for so long beside what each event takes; for how long it should rest."""
+        took = (_EVENT_SECONDS + seconds) * (_FEW_TIMES if size < _FEW_BYTES else 1)
+        rest = _turns().rest_of(self, took, self.user)
+        self._until = time.monotonic() + rest
+        return rest
+
+    async def come(self) -> None:
+        """Wait until it may read again, and let others go on in any case: there may always be something to read.
+
+        A short rest is taken with the next one, because a timer is work, too.
+        """
+        rest = self._until - time.monotonic()
+        await asyncio.sleep(rest if rest > _LEAST_REST_SECONDS else 0)
 
 
 class Stream:

@@ -31,7 +31,7 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.files.collect import Collected, OutputFiles, readable_name, safe_name
 from adk_skills_agent.sandbox.output import PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.process.command import granted_value
-from adk_skills_agent.sandbox.process.supervise import streams_of
+from adk_skills_agent.sandbox.process.supervise import Turn, streams_of
 from adk_skills_agent.sandbox.secrets import EnvValue, FileSearch, FrozenMapping, Secret, SecretForms
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, check_ready
@@ -148,6 +148,7 @@ class PythonSession:
         self._host = host
         self._channel: SessionChannel | None = None
         self._reader = frames.FrameReader()
+        self._turn = Turn(session_id)
         self._frames: deque[frames.Frame] = deque()
         self._late = bytearray()  # what processes of earlier executions wrote since the last one ended
         self._secrets: dict[Secret, str] = {}
@@ -193,6 +194,7 @@ class PythonSession:
         if self.state is not SessionState.READY or self._channel is None:
             raise SandboxError(f"The session cannot run code now: it is {self.state.value}.")
         channel, policy = self._channel, request.policy
+        self._turn.user = "".join(request.share[:1]) or self.session_id
         self.executions += 1
         request = replace(request, redact=self._secrets_until(request))
         sent = request_frames(self.executions, request)
@@ -302,9 +304,11 @@ class PythonSession:
     async def _next(self) -> frames.Frame | None:
         while not self._frames:
             assert self._channel is not None  # noqa: S101  # only called with a sandbox
+            await self._turn.come()
             data = await self._channel.receive()
             if not data:
                 return None
+            self._turn.took(0.0, len(data))
             self._frames.extend(self._reader.feed(data))
         return self._frames.popleft()
 

@@ -31,7 +31,7 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.output import PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import build_environment, check_argv, encode, spelling
-from adk_skills_agent.sandbox.process.supervise import Stream, streams_of
+from adk_skills_agent.sandbox.process.supervise import Stream, Turn, streams_of
 from adk_skills_agent.sandbox.secrets import SecretForms, redact_error
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd
@@ -115,7 +115,7 @@ async def _run(
                 async with asyncio.timeout(longest_run(policy, patience)):
                     await _send(channel, _messages(request, policy, files, command, layout))
                     started = time.monotonic()
-                    await _listen(channel, answer, files, file_frames)
+                    await _listen(channel, answer, files, file_frames, Turn("".join(request.share[:1])))
             except TimeoutError:
                 overdue = True
                 channel.kill()
@@ -162,7 +162,9 @@ async def _run(
         raise
 
 
-async def _listen(channel: Channel, answer: Answer, files: RunFolder, file_frames: list[frames.Frame]) -> None:
+async def _listen(
+    channel: Channel, answer: Answer, files: RunFolder, file_frames: list[frames.Frame], turn: Turn
+) -> None:
     """Take what comes until nothing more is to be waited for; writing files is a worker's job."""
 
     def write() -> None:
@@ -182,6 +184,8 @@ async def _listen(channel: Channel, answer: Answer, files: RunFolder, file_frame
                     file_frames.clear()
             if (rest := answer.pass_on()) > 0:
                 await asyncio.sleep(rest)
+            turn.took(0.0, len(data))
+            await turn.come()
     except frames.FrameError as error:
         answer.broken = str(error)
         answer.done = None
