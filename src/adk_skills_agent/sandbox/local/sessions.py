@@ -28,7 +28,7 @@ from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
 from adk_skills_agent.sandbox.supervisor.program import program_text
 from adk_skills_agent.sandbox.threads import RUNNING, Step, uninterrupted
 
-_CHUNK = 1 << 16
+_CHUNK = 1 << 14  # bytes are much work where each frame has one
 _UNKILLABLE_SECONDS = 5.0  # a process that survives SIGKILL so long hangs in the kernel
 _SAID_BYTES = 2000
 

@@ -34,7 +34,7 @@ from adk_skills_agent.sandbox.process.command import granted_value
 from adk_skills_agent.sandbox.process.supervise import Turn, streams_of
 from adk_skills_agent.sandbox.secrets import EnvValue, FileSearch, FrozenMapping, Secret, SecretForms
 from adk_skills_agent.sandbox.supervisor import frames
-from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, check_ready
+from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, bytes_of_each, check_ready
 from adk_skills_agent.sandbox.threads import uninterrupted
 
 _READY_SECONDS = 20.0
@@ -308,8 +308,10 @@ class PythonSession:
             data = await self._channel.receive()
             if not data:
                 return None
-            self._turn.took(0.0, len(data))
+            began = time.thread_time()
             self._frames.extend(self._reader.feed(data))
+            took = 2 * (time.thread_time() - began)  # to take a frame costs about as much as to read it
+            self._turn.took(took, bytes_of_each(self._frames, len(data)))
         return self._frames.popleft()
 
     def _keep_late(self, frame: frames.Frame) -> None:

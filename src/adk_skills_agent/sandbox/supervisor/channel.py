@@ -6,7 +6,7 @@ What comes from a sandbox is hostile: nothing is believed that is not the protoc
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -60,6 +60,11 @@ def check_ready(frame: frames.Frame) -> None:
             f"The program in the sandbox speaks protocol {repr(frame.get('proto'))[:20]}, this agent "
             f"{frames.PROTOCOL}: it comes from another version of adk-skills-runtime."
         )
+
+
+def bytes_of_each(found: Collection[frames.Frame], size: int) -> int:
+    """How many bytes a frame of output has where so many came together; those of files are not many and small ones."""
+    return size // max(1, len([frame for frame in found if frame["t"] == "out"]))
 
 
 class Answer:

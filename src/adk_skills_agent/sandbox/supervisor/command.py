@@ -34,7 +34,7 @@ from adk_skills_agent.sandbox.process.command import build_environment, check_ar
 from adk_skills_agent.sandbox.process.supervise import Stream, Turn, streams_of
 from adk_skills_agent.sandbox.secrets import SecretForms, redact_error
 from adk_skills_agent.sandbox.supervisor import frames
-from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd
+from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, bytes_of_each
 from adk_skills_agent.sandbox.supervisor.transfer import RunFolder
 from adk_skills_agent.sandbox.threads import Step, in_worker, uninterrupted
 
@@ -174,17 +174,20 @@ async def _listen(
     reader = frames.FrameReader()
     try:
         while not answer.over and (data := await channel.receive()):
+            began = time.thread_time()
             try:
+                found = []
                 for frame in reader.feed(data):
+                    found.append(frame)
                     if answer.take(frame):
                         break
+                turn.took(time.thread_time() - began, bytes_of_each(found, len(data)))
             finally:
                 if file_frames:
                     await in_worker(write)
                     file_frames.clear()
             if (rest := answer.pass_on()) > 0:
                 await asyncio.sleep(rest)
-            turn.took(0.0, len(data))
             await turn.come()
     except frames.FrameError as error:
         answer.broken = str(error)

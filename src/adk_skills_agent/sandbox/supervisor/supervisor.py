@@ -38,6 +38,7 @@ from adk_skills_agent.sandbox.supervisor.script_end import QuickEnd
 
 _CHUNK = 1 << 18
 _PIPE_CHUNK = 1 << 16
+_FEW_BYTES, _MOST_PIECES, _PIECE_SECONDS = 1 << 12, 50, 0.005
 _MOST_QUEUED = 1 << 20  # then what runs waits with its output until the host has read
 _MOST_LATE = 1 << 18  # from the end of one execution to that of the next; less than waits in the queue
 _MOST_OLD_PIPES = 16
@@ -85,6 +86,7 @@ class Supervisor:
         self._file_bytes: int | None = None
         self._last_id = self._unheard = 0
         self._late_bytes = _MOST_LATE
+        self._pieces = self._counted = 0.0
 
     def serve(self) -> None:
         """Until the channel is closed; never returns."""
@@ -313,11 +315,21 @@ class Supervisor:
         run = self._running
         late = run is None or number != run.id
         self._pass_on(number, stream, data, late)
+        if len(data) < _FEW_BYTES:
+            self._gather()
         if run is not None and not late:
             run.written[stream] += len(data)
             if run.flood is not None and run.written[stream] > run.flood and "flood" not in run.done:
                 run.done["flood"] = stream
                 self._kill(run, "it wrote too much and was killed")
+
+    def _gather(self) -> None:
+        """After many small pieces, let the next one grow: a frame is more work for the host than a byte is here."""
+        now = time.monotonic()
+        self._pieces = max(0.0, self._pieces - (now - self._counted) / _PIECE_SECONDS) + 1
+        self._counted = now
+        if self._pieces > _MOST_PIECES:
+            time.sleep(_PIECE_SECONDS)
 
     def _pass_on(self, number: int, stream: int, data: bytes, late: bool) -> None:
         if late:
