@@ -92,6 +92,34 @@ async def test_a_box_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPa
         await session.start(SandboxPolicy())
 
 
+async def test_row_424_others_go_on_while_a_box_always_has_more_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: sessions that print a byte at a time kept all code executions of all users for 30 s."""
+    taken = 0
+
+    class Talkative(WrittenBox):
+        async def receive(self) -> bytes:
+            nonlocal taken
+            taken += 1
+            if taken == 1:
+                return frames.encode(READY)
+            return frames.encode({"t": "done" if over else "out", "id": 1, "s": 1, "b64": "eA==", "exit": 0})
+
+    async def others() -> None:
+        nonlocal over
+        for _ in range(40):
+            turns.append(taken)
+            await asyncio.sleep(0)
+        over = True
+
+    over, turns = False, list[int]()
+    session = PythonSession("a", Talkative())
+    await session.start(SandboxPolicy())
+    async with asyncio.timeout(60):
+        result, _ = await asyncio.gather(session.execute(SessionRequest("")), others())
+    assert result.stdout == b"x" * (taken - 2)
+    assert turns[-1] - turns[1] < 80, turns  # a piece at a time, and not all of them
+
+
 WRONG = {
     "gigabyte": (1 << 30).to_bytes(4, "big"),
     "text": b"Killed\n",

@@ -44,6 +44,20 @@ def test_row_183_a_supervisor_may_have_more_descriptors_on_their_way_than_any_sc
     assert box.run("import resource\nresource.getrlimit(resource.RLIMIT_NOFILE)")["stdout"] == "(64, 64)\n"
 
 
+def test_row_424_output_that_comes_a_byte_at_a_time_is_gathered(box: DirectBox) -> None:
+    box.hello()
+    box.send_code(
+        "import os, time\nfor _ in range(2_000):\n    os.write(1, b'x')\n    time.sleep(0.0005)", deadline_ms=60_000
+    )
+    pieces = []
+    while (frame := box.next()) is not None and frame["t"] == "out":
+        pieces.append(frames.content(frame))
+    assert frame is not None
+    assert frame["t"] == "done"
+    assert b"".join(pieces) == b"x" * 2_000
+    assert len(pieces) < 1_000, len(pieces)
+
+
 @pytest.mark.parametrize(
     "sent",
     [
