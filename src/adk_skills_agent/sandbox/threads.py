@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import threading
+import traceback
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -385,8 +386,9 @@ class OnePerProcess(Generic[_Thing]):
 
 # A few permanent threads for the file work of runs. Their number is also the bound of runs that are being started at
 # the same time. asyncio's own pool is left alone: an agent's other work must not wait behind scripts. Four at least:
-# of fewer a user alone would have but one.
-WORKERS = max(4, 2 * (os.cpu_count() or 1))
+# of fewer a user alone would have but one. Eight at most: with each that works in Python, event loops wait longer for
+# the interpreter's lock (row 426).
+WORKERS = max(4, min(8, 2 * (os.cpu_count() or 1)))
 
 
 class _Work:
@@ -419,6 +421,7 @@ class _Work:
             result = self.work()
         except BaseException as error:  # noqa: BLE001  # raised where it is waited for
             problem = error
+            _let_go(error)
         _served.loop = None
         if self.loop is None:
             self.answer.set_result(None)
@@ -426,6 +429,15 @@ class _Work:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 self.loop.call_soon_threadsafe(tell, self.answer, result, problem)
         del self, problem  # the error knows this frame, which must not know the error
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Forget what the functions had that raised an error: who waits for it keeps it in a circle, until Python looks for
+    those; a file of 8 MB each (row 425).
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def tell(answer: asyncio.Future[Any] | Future[Any], result: object, problem: BaseException | None) -> None:

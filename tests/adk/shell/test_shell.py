@@ -33,9 +33,9 @@ from adk_skills_agent import (
 from adk_skills_agent.adk.shell.command_approval import _asked_for, shown_line
 from adk_skills_agent.adk.shell.command_rules import decide_command
 from adk_skills_agent.adk.skills import source as source_module
-from adk_skills_agent.adk.tools.shell import _is_binary, _page
+from adk_skills_agent.adk.tools.shell import _edited, _edited_file, _is_binary, _page
 from adk_skills_agent.catalog.files import MAX_FILES
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.errors import ConfigError, InvalidArguments
 from adk_skills_agent.scripts.outcome import NO_NETWORK
 
 LOAD = ("load_skill", {"skill_name": "counter"})
@@ -762,6 +762,17 @@ def test_row_106_a_file_of_millions_of_lines_takes_its_own_size_and_not_a_hundre
     assert str(first["content"]).startswith("     1\ta\n     2\ta\n")
     assert end["content"] == "10000001\tlast"
     assert "bytes of this line left out" in str(wide["content"])
+
+
+def test_row_425_only_in_small_files_words_are_compared() -> None:
+    """Seen: 480 edits of a passage that is not in a file of 8 MB of words, and another user's turn takes 27 s."""
+    small, large = "ab cd\n" * 100, "ab cd\n" * 100_000
+    with pytest.raises(InvalidArguments, match=r"It is there with other spaces or line ends; copy it exactly\."):
+        _edited("x", small, "ab  cd", "")
+    with pytest.raises(InvalidArguments, match=r"'old_string' is not in 'x'\. Read the file first\."):
+        _edited("x", large, "ab  cd", "")
+    with pytest.raises(InvalidArguments, match=r"at most 2,097,152 can be edited\. Use a program\."):
+        _edited_file("x", b"x" * (3 << 20), "a", "b")
 
 
 @given(st.binary(max_size=60).map(lambda data: data.replace(b"\r", b"\n")), st.integers(1, 5), st.integers(10, 60))

@@ -64,7 +64,8 @@ logger = logging.getLogger(__name__)
 _MOST_MATCHES = 5
 _MAX_WAIT = 30
 _PIECE_BYTES = 1 << 20
-_MOST_EDITED_BYTES = 8 << 20  # an edit has the text several times in the agent's memory
+_MOST_EDITED_BYTES = 2 << 20  # an edit has the text several times in the agent's memory
+_MOST_COMPARED_CHARS = 256 << 10  # by words, for which the interpreter's lock is held all the time (row 425)
 
 
 class ShellTool(ToolsetTool):
@@ -577,10 +578,11 @@ def _edited_file(path: str, content: bytes, old: str, new: str) -> tuple[str, in
         )
     if _is_binary(content):
         raise InvalidArguments(f"'{path}' is binary; it cannot be edited as text.")
-    try:
+    text: str | None = None
+    with contextlib.suppress(UnicodeDecodeError):  # which knows the whole content
         text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InvalidArguments(f"'{path}' is no valid UTF-8; an edit would damage it. Use a program.") from None
+    if text is None:
+        raise InvalidArguments(f"'{path}' is no valid UTF-8; an edit would damage it. Use a program.")
     return _edited(path, text, old, new)
 
 
@@ -598,9 +600,9 @@ def _edited(path: str, text: str, old: str, new: str) -> tuple[str, int]:
         places.append(at)
         at = text.find(old, at + 1)
     if not places:
-        words = " ".join(old.split())
-        loose = " ".join(text.split())
-        hint = " It is there with other spaces or line ends; copy it exactly." if words and words in loose else ""
+        words = " ".join(old.split()) if len(text) <= _MOST_COMPARED_CHARS else ""
+        loosely = bool(words) and words in " ".join(text.split())
+        hint = " It is there with other spaces or line ends; copy it exactly." if loosely else ""
         raise InvalidArguments(f"'old_string' is not in '{path}'.{hint} Read the file first.")
     if len(places) > 1:
         lines = [*dict.fromkeys(str(text.count("\n", 0, place) + 1) for place in places[:_MOST_MATCHES])]
