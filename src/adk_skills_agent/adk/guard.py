@@ -243,6 +243,29 @@ class RetryGuard:
         return f"{turn_of(tool_context)}:{tool_context.agent_name}:{self._toolset}"
 
 
+def entries_of(state: Any) -> Mapping[str, Any]:
+    """All entries of a session's state: a mapping, or google-adk's State, which is not a mapping."""
+    if isinstance(state, Mapping):
+        return state
+    whole = state.to_dict() if hasattr(state, "to_dict") else {}
+    return whole if isinstance(whole, Mapping) else {}
+
+
+def texts_in(state: Any, key: str, most: int) -> list[str]:
+    """The last so many texts of a list in a session's state, into which a client may have put anything, of any size.
+
+    google-adk's State would copy all of what it is asked for (row 430).
+    """
+    value = entries_of(state).get(key)
+    return [text for text in value[-most:] if isinstance(text, str)] if isinstance(value, (list, tuple)) else []
+
+
+def text_in(state: Any, key: str) -> str | None:
+    """A text of a session's state; None when there is something else."""
+    value = entries_of(state).get(key)
+    return value if isinstance(value, str) else None
+
+
 def turn_of(context: ReadonlyContext) -> str:
     """The turn a context is in: the invocation and, in ``run_live``, how often the user has spoken in it.
 

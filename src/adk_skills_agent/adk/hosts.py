@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import HostRefused, Origin
+from adk_skills_agent.adk.guard import texts_in
 from adk_skills_agent.adk.permissions import HOST, Approvals, Decision
 from adk_skills_agent.adk.rules import Verdict
 from adk_skills_agent.errors import ConfigError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _MOST_ASKED = 5
 """Hosts in one question: nobody reads more."""
 _MOST_KEPT = 20
+_MOST_REJECTED = 500
 
 
 def host_rules(permissions: Permissions, skill: str) -> HostRules:
@@ -79,7 +81,7 @@ class HostsOfCall:
     def turn_down(self, tool_context: ToolContext, skill: str) -> None:
         """Keep that the user said no, for the rest of the session."""
         key = _key("rejected", tool_context, skill)
-        tool_context.state[key] = list(dict.fromkeys((*_names(tool_context.state.get(key)), *self.pending)))
+        tool_context.state[key] = list(dict.fromkeys((*_rejected(tool_context, skill), *self.pending)))
 
 
 async def hosts_of_call(runtime: SkillRuntime, tool_context: ToolContext, skill: KnownSkill) -> HostsOfCall:
@@ -90,15 +92,14 @@ async def hosts_of_call(runtime: SkillRuntime, tool_context: ToolContext, skill:
     rules = host_rules(runtime.permissions, skill.name)
     if not rules.asked:
         return HostsOfCall(rules)
-    state = tool_context.state
     # No more than is kept, whatever a client wrote there: each name is compared with all rules (row 317).
-    kept = _names(state.get(_key("wanted", tool_context, skill.name)))[-_MOST_KEPT:]
+    kept = _wanted(tool_context, skill.name)
     wanted = [host for host in kept if _is_asked_about(rules, host)]
     approvals = Approvals(tool_context, skill, runtime.permissions)
     await in_worker(approvals.look_up)
     subjects = approvals.of_kind(HOST, [f"{HOST}{host}" for host in wanted])
     approved = [subject.removeprefix(HOST) for subject in subjects]
-    rejected = set(_names(state.get(_key("rejected", tool_context, skill.name))))
+    rejected = set(_rejected(tool_context, skill.name))
     pending = [host for host in wanted if host not in approved and host not in rejected]
     return HostsOfCall(replace(rules, allowed=(*rules.allowed, *approved)), tuple(pending[:_MOST_ASKED]))
 
@@ -136,7 +137,7 @@ def tell_refused(
     rules = host_rules(runtime.permissions, skill)
     if not skill:
         rules = replace(rules, asked=())
-    rejected = _names(tool_context.state.get(_key("rejected", tool_context, skill)))
+    rejected = set(_rejected(tool_context, skill))
     groups: dict[str, list[str]] = {}
     for one in refused:
         verdict = verdict_of(rules, one.host)
@@ -151,9 +152,8 @@ def tell_refused(
             HostRefused(origin=origin, skill=skill, script=script, run=run, host=one.host, verdict=word, seen=seen)
         )
     if "ask" in groups:
-        key = _key("wanted", tool_context, skill)
-        kept = dict.fromkeys((*_names(tool_context.state.get(key)), *groups["ask"]))
-        tool_context.state[key] = list(kept)[-_MOST_KEPT:]
+        kept = dict.fromkeys((*_wanted(tool_context, skill), *groups["ask"]))
+        tool_context.state[_key("wanted", tool_context, skill)] = list(kept)[-_MOST_KEPT:]
     answer["refused_hosts"] = [one.host for one in refused]
     notes = answer.get("notes")
     texts = _SENTENCES if skill else dict.fromkeys(_SENTENCES, _NO_SKILL)
@@ -180,6 +180,11 @@ def _key(what: str, tool_context: ToolContext, skill: str) -> str:
     return f"_adk_skill_hosts_{what}:{tool_context.agent_name}:{skill}"
 
 
-def _names(value: object) -> list[str]:
-    """A list of names from the state, which the application may have edited."""
-    return [name for name in value if isinstance(name, str)] if isinstance(value, (list, tuple)) else []
+def _wanted(tool_context: ToolContext, skill: str) -> list[str]:
+    """Hosts that earlier runs tried, of which a rule says ``ask``."""
+    return texts_in(tool_context.state, _key("wanted", tool_context, skill), _MOST_KEPT)
+
+
+def _rejected(tool_context: ToolContext, skill: str) -> list[str]:
+    """Hosts that the user does not want."""
+    return texts_in(tool_context.state, _key("rejected", tool_context, skill), _MOST_REJECTED)

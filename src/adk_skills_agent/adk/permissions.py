@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
-from adk_skills_agent.adk.guard import call_key
+from adk_skills_agent.adk.guard import call_key, text_in
 from adk_skills_agent.adk.rules import (
     WILDCARD,
     Keep,
@@ -367,6 +367,7 @@ _CONFIRMATION = "adk_request_confirmation"
 _SHOWN_DIGEST = 12
 _REFUSED = "The user refused this call. Do not try it again; go on without it, or ask what to do instead."
 _NAMED_TOOLS = 20
+_MOST_SHOWN = 60  # characters of a name in a question
 _ACTIONS: Mapping[Action, str] = {
     "activate": "Load the skill {skill!r}",
     "read": "Read {target!r} of the skill {skill!r}",
@@ -425,7 +426,7 @@ async def may_stay_in_force(runtime: SkillRuntime, context: ReadonlyContext, ski
         return decision.verdict is Verdict.ALLOW
     approvals = Approvals(context, skill, runtime.permissions)
     await in_worker(approvals.look_up)
-    return not approvals.missing(decision) or context.state.get(approvals.loaded_key) == approvals.version
+    return not approvals.missing(decision) or text_in(context.state, approvals.loaded_key) == approvals.version
 
 
 class Approvals:
@@ -473,8 +474,8 @@ class Approvals:
         """Whether one of them is approved in other bytes."""
         return any(self._versions(subject) - {None, self.version} for subject in subjects)
 
-    def _versions(self, subject: str) -> set[object]:
-        return {self._state.get(self.key(subject)), self._by_owner.get(subject)}
+    def _versions(self, subject: str) -> set[str | None]:
+        return {text_in(self._state, self.key(subject)), self._by_owner.get(subject)}
 
 
 class _Question:
@@ -514,7 +515,7 @@ class _Question:
 
     def _ask(self) -> dict[str, Any]:
         """Put the question to the user and pause."""
-        if any(self._context.state.get(self._refusal_key(subject)) == self.version for subject in self._missing):
+        if any(text_in(self._context.state, self._refusal_key(subject)) == self.version for subject in self._missing):
             self._tell_decision("rejected", "user", reason="the user refused it earlier in this turn")
             return refusal(ErrorCode.PERMISSION_DENIED, _REFUSED)
         if not self._context.function_call_id:
@@ -590,7 +591,7 @@ class _Question:
         return str(self._decision.rule) if self._decision.rule is not None else ""
 
     def _what(self) -> str:
-        return _ACTIONS[self._decision.action].format(skill=self._skill.name[:60], target=self._decision.target[:60])
+        return _ACTIONS[self._decision.action].format(skill=cut(self._skill.name), target=cut(self._decision.target))
 
     def _hint(self) -> str:
         sentences = [f"{self._what()}? ({self._decision.reason}; version {self.version[:_SHOWN_DIGEST]})"]
@@ -604,7 +605,8 @@ class _Question:
                 )
         hosts = [subject.removeprefix(HOST) for subject in self._missing if subject.startswith(HOST)]
         if hosts:
-            sentences.append(f"If you approve, this skill's scripts may connect to {_listed(hosts)}.")
+            whole = ", ".join(f"'{host}'" for host in hosts)  # the end of a name says whose it is (row 429)
+            sentences.append(f"If you approve, this skill's scripts may connect to {whole}.")
         lasting = {
             Keep.ONCE: "Your yes holds for this call.",
             Keep.SESSION: "Your yes holds for this session, until a byte of the skill changes.",
@@ -703,7 +705,12 @@ def refusal(code: ErrorCode, sentence: str) -> dict[str, Any]:
 def _listed(names: Collection[str]) -> str:
     shown = list(names)[:_NAMED_TOOLS]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return ", ".join(name[:60] for name in shown) + more
+    return ", ".join(map(cut, shown)) + more
+
+
+def cut(name: str) -> str:
+    """A name in a question: of a long one the beginning and the end."""
+    return name if len(name) <= _MOST_SHOWN else f"{name[: _MOST_SHOWN - 28]}...{name[-25:]}"
 
 
 def _tools(skill: KnownSkill) -> str:
@@ -736,4 +743,8 @@ def both(one: Decision, other: Decision) -> Decision:
     """Two decisions about one call combined: the stricter one, and all that must be approved."""
     strict = max(one, other, key=lambda decision: decision.verdict.strictness)
     subjects = tuple(dict.fromkeys((*one.subjects, *other.subjects)))
-    return replace(strict, subjects=subjects, requested=one.requested | other.requested)
+    reasons = [strict.reason]
+    if one.verdict is other.verdict:  # the user learns all of why (row 429)
+        reasons = list(dict.fromkeys((one.reason, other.reason)))
+    reason = "; ".join(filter(None, reasons))
+    return replace(strict, reason=reason, subjects=subjects, requested=one.requested | other.requested)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from approval_chat import Chat, agent_with, calls
+from google.adk.sessions.state import State
 from google.genai import types
 
 from adk_skills_agent import Grant, HostRefused, Network, Permissions, SandboxPolicy, Secret, SkillToolset
@@ -184,7 +185,7 @@ async def test_row_100_the_user_is_asked_before_the_next_run_and_the_answer_hold
     assert any("Run it again: the user is asked first." in note for note in first["notes"])
     hint = conversation.question["hint"]
     assert f"tried to connect to {target}" in hint
-    assert f"this skill's scripts may connect to {target}." in hint
+    assert f"this skill's scripts may connect to '{target}'." in hint
     await conversation.answer(True)
     ran = [result for result in conversation.results if "stdout" in result]
     assert [lines(result) for result in ran] == [
@@ -409,6 +410,55 @@ async def test_row_317_of_names_that_a_client_writes_into_the_state_no_more_coun
     assert conversation.questions == []
     assert conversation.results[-1].get("error_code") is None, conversation.results
     assert conversation.results[-1]["return_code"] == 0
+
+
+@pytest.mark.parametrize("question", ["hosts", "skills", "commands"])
+async def test_row_430_what_a_client_writes_into_the_state_is_neither_copied_nor_read_whole(
+    folder: Path, chat: Any, rehearse: Any, monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    """Seen: 500,000 names under one of these keys, and nothing else of the agent ran for 24 s."""
+    copied: list[str] = []
+    take = State._take_snapshot
+
+    def snapshot(self: State, key: str, value: Any) -> None:
+        copied.append(key)
+        take(self, key, value)
+
+    monkeypatch.setattr(State, "_take_snapshot", snapshot)
+    skills = toolset(folder, permissions={question: {"*": "ask"}}, shell=True)
+    step = ("execute", {"command": "echo 1"}) if question == "commands" else run("x.test:1")
+    conversation = await chat(agent_with(rehearse(calls(step, "done")), skills))
+    agent, names = conversation.runner.agent.name, [f"x{number}.test" for number in range(3_000)]
+    keys = [
+        f"_adk_skill_hosts_wanted:{agent}:weather",
+        f"_adk_skill_hosts_rejected:{agent}:weather",
+        f"_adk_commands_approved:{agent}",
+        f"_adk_skill_approval:{agent}:weather:skill",
+        f"_adk_skill_approved_load:{agent}:weather",
+        f"_adk_skills_asked:{agent}",
+    ]
+    said = types.Content(role="user", parts=[types.Part(text="Use /weather")])
+    session = {"user_id": "user", "session_id": conversation.session_id}
+    state = dict.fromkeys(keys, names)
+    conversation.events += [
+        event async for event in conversation.runner.run_async(**session, new_message=said, state_delta=state)
+    ]
+    codes = {result.get("error_code") for result in conversation.results}
+    assert codes == ({None} if question == "hosts" else {"APPROVAL_REQUIRED"}), conversation.results
+    assert not set(copied) & set(keys)
+
+
+async def test_row_429_the_question_shows_a_host_to_its_end_and_says_all_of_why(
+    folder: Path, origin: int, chat: Any, rehearse: Any
+) -> None:
+    """Seen: of a long name 60 characters, which are a name that people trust; the yes opened the whole name."""
+    host = f"storage.googleapis.com.project-files-production-europe-west1.evil.test:{origin}"
+    skills = toolset(folder, permissions={"skills": {"weather": "ask"}, "hosts": {"*": "ask"}})
+    conversation = await talk(chat, rehearse, skills, run(host), run(host), "done")
+    await conversation.answer(True)
+    hint = conversation.question["hint"]
+    assert f"this skill's scripts may connect to '{host}'." in hint
+    assert f"an earlier run tried to connect to {host}" in hint
 
 
 @pytest.mark.parametrize(

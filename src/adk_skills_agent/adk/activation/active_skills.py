@@ -21,7 +21,7 @@ from google.adk.agents import BaseAgent
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 
-from adk_skills_agent.adk.guard import turn_of
+from adk_skills_agent.adk.guard import entries_of, turn_of
 from adk_skills_agent.adk.options import SkillLifecycleConfig, SkillLifecycleMode
 from adk_skills_agent.errors import SkillNotActive
 
@@ -178,7 +178,7 @@ class ActiveSkills:
         the change is committed.
         """
         key = state_key(context.agent_name)
-        listed = _names_in(_entries(context.state).get(key))
+        listed = _names_in(entries_of(context.state).get(key))
         turn = turn_of(context)
         stored = [
             found.name
@@ -218,7 +218,7 @@ class ActiveSkills:
 
 def _stored(state: Any, agent: str) -> list[ActiveSkill]:
     """Every activation in the state, those whose turn is over included, oldest first."""
-    state = _entries(state)  # google-adk's State copies what it is asked for
+    state = entries_of(state)  # google-adk's State copies what it is asked for
     own = _own_records(state, agent)
     listed = _names_in(state.get(state_key(agent)))
     added, removed = _foreign_edit(listed, _names_in(state.get(written_key(agent))), own)
@@ -245,7 +245,7 @@ def _foreign_edit(
 
 
 def _own_records(state: Any, agent: str) -> dict[str, Mapping[str, Any]]:
-    prefix, entries = skill_key(agent, ""), _entries(state)
+    prefix, entries = skill_key(agent, ""), entries_of(state)
     found = {
         key[len(prefix) :]: entries[key]
         for key in deque((key for key in entries if key.startswith(prefix)), _MOST_READ)
@@ -258,14 +258,6 @@ def _names_in(value: object) -> list[str] | None:
     if not isinstance(value, (list, tuple)):
         return None
     return list(dict.fromkeys(name for name in value[-_MOST_READ:] if isinstance(name, str)))
-
-
-def _entries(state: Any) -> Mapping[str, Any]:
-    """All entries of a state: a mapping, or google-adk's State, which is not a mapping."""
-    if isinstance(state, Mapping):
-        return state
-    whole = state.to_dict() if hasattr(state, "to_dict") else {}
-    return whole if isinstance(whole, Mapping) else {}
 
 
 def _their_turn(records: object, name: str) -> str | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.adk.activation.active_skills import commit, own_keys
-from adk_skills_agent.adk.guard import is_called_as_tool
+from adk_skills_agent.adk.guard import is_called_as_tool, text_in
 from adk_skills_agent.adk.rules import Verdict
 from adk_skills_agent.adk.tools.load_skill import tell_of_activation, version_of
 from adk_skills_agent.errors import SkillsError
@@ -57,7 +57,7 @@ async def activate_mentioned(runtime: SkillRuntime, tool_context: ToolContext) -
     handled = f"_adk_skills_asked:{agent}"
     before = runtime.active.active(tool_context)
     waiting: list[str] = []
-    if tool_context.state.get(handled) != invocation:
+    if text_in(tool_context.state, handled) != invocation:
         waiting = [name for name in names if not await _activated(runtime, tool_context, name)]
         tool_context.state[handled] = invocation
         await commit(tool_context, (handled, *own_keys(agent)))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
+from adk_skills_agent.adk.guard import text_in
 from adk_skills_agent.adk.permissions import own_question, refusal
 from adk_skills_agent.adk.running.call import share_of_session
 from adk_skills_agent.errors import ErrorCode
@@ -46,7 +47,7 @@ async def approve_packages(
             return None
         tool_context.state[refused_key] = lock.digest
         return _refusal(skill)
-    if tool_context.state.get(refused_key) == lock.digest:
+    if text_in(tool_context.state, refused_key) == lock.digest:
         return _refusal(skill)
     if answer is not None:  # of another question: google-adk puts no second one for the same call
         return refusal(

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
-from adk_skills_agent.adk.guard import call_key
+from adk_skills_agent.adk.guard import call_key, texts_in
 from adk_skills_agent.adk.permissions import Decision, own_question, refusal
 from adk_skills_agent.adk.rules import Keep, Verdict
 from adk_skills_agent.adk.running.packages import in_own_thread
@@ -65,7 +65,7 @@ def _asked(
     runtime: SkillRuntime, context: ToolContext, line: str, decision: Decision, skill: str
 ) -> dict[str, Any] | None:
     approved_key = f"_adk_commands_approved:{context.agent_name}" + (f":{skill}" if skill else "")
-    approved = _texts(context.state.get(approved_key))
+    approved = texts_in(context.state, approved_key, _MOST_KEPT)
     if set(decision.subjects) <= set(approved):
         return None
     answer = context.tool_confirmation
@@ -147,8 +147,3 @@ def _decided(
             reason=decision.reason,
         )
     )
-
-
-def _texts(value: object) -> list[str]:
-    """A list of texts from the state, which the application may have edited."""
-    return [text for text in value if isinstance(text, str)] if isinstance(value, (list, tuple)) else []
