@@ -46,7 +46,7 @@ _Result = TypeVar("_Result")
 MAX_WORKSPACES = 256
 IDLE_SECONDS = 3600.0
 _ONE_SESSION = ("", "")  # a workspace is one session's, so all who wait for it are the same user and session
-_MEASURED_SECONDS = 5.0
+_MEASURED_SECONDS, _MEASURING_SECONDS = 30.0, 0.25
 _REMEMBERED_LOSSES = 10_000  # sessions that came and went; only to tell a model that its files are gone
 
 
@@ -302,6 +302,7 @@ class SessionWorkspaces:
         self._pid = os.getpid()
         self._mutex = threading.Lock()  # for what is in memory: event loops wait for it
         self._making_root = threading.Lock()
+        self._measuring = threading.Lock()
         self._open: dict[str, _Workspace] = {}
         self._lost: OrderedDict[str, None] = OrderedDict()
         self._root: Path | None = None
@@ -409,9 +410,10 @@ class SessionWorkspaces:
             return []
         with self._mutex:
             there = [(key, found) for key, found in self._open.items() if found.path is not None and not found.kept_in]
+        self._measure([found for _, found in there])
         held: Counter[str] = Counter()
         for key, found in there:
-            held[user_of_key(key)] += amount(self._usage(found))
+            held[user_of_key(key)] += amount(found.usage)
         average = max(held.total() / max(1, len(held)), kept / 64)
         doomed: list[Path] = []
         idle = sorted((it for it in there if amount(it[1].usage) and it[1] is not opener), key=lambda it: it[1].used)
@@ -439,15 +441,27 @@ class SessionWorkspaces:
             )
         return doomed
 
-    def _usage(self, workspace: _Workspace) -> Usage:
-        """The content of a workspace with all that is beside it. One in use is looked at anew after some seconds."""
-        path, now = workspace.path, time.monotonic()
-        fresh = workspace.measured > (now - _MEASURED_SECONDS if workspace.users else workspace.used)
-        if path is not None and not fresh:
-            found = [usage_of(place) for place in (path, _tmp_of(path), _skills_of(path))]
-            workspace.usage = Usage(sum(place.size for place in found), sum(place.entries for place in found))
-            workspace.measured = now
-        return workspace.usage
+    def _measure(self, workspaces: list[_Workspace]) -> None:
+        """Look at what they hold with all that is beside them, at those first that nobody has looked at for longest.
+
+        Only for a moment and in one thread at a time, because there may be a million files (row 431); what is not
+        looked at counts as before. One in use is looked at anew after a while.
+        """
+        if not self._measuring.acquire(blocking=False):
+            return
+        try:
+            until = time.monotonic() + _MEASURING_SECONDS
+            for workspace in sorted(workspaces, key=lambda one: one.measured):
+                path, now = workspace.path, time.monotonic()
+                if now > until:
+                    return
+                fresh = workspace.measured > (now - _MEASURED_SECONDS if workspace.users else workspace.used)
+                if path is not None and not fresh:
+                    found = [usage_of(place) for place in (path, _tmp_of(path), _skills_of(path))]
+                    workspace.usage = Usage(sum(place.size for place in found), sum(place.entries for place in found))
+                    workspace.measured = time.monotonic()
+        finally:
+            self._measuring.release()
 
     def _evict(self, now: float) -> list[Path]:
         """Forget idle workspaces that are too many or too old; their folders are the caller's to delete."""
