@@ -620,6 +620,17 @@ def test_row_398_who_is_asked_is_told_of_skills_in_the_folder_of_one():
     assert "  brings skills weather" in page.lines()
 
 
+def test_row_432_what_a_yes_opens_is_named_to_the_last():
+    """Seen: "aa, ab, ... al and 1 more", which was the name of a skill that had a key."""
+    names = [f"a{letter}" for letter in "abcdefghijkl"] + ["weather"]
+    texts = {"SKILL.md": skill_text("pdf")} | {f"{name}/SKILL.md": skill_text(name) for name in names}
+    texts |= {f"scripts/{number}.py": "" for number in range(20)}
+    page = consent_page(fetched(tree_of({path: TreeFile(text.encode()) for path, text in texts.items()}, "x")))
+    lines = page.lines()
+    assert f"  brings skills {', '.join(names)}" in lines
+    assert any(line.startswith("  scripts ") and line.endswith(" and 8 more") for line in lines)
+
+
 def test_a_lock_is_the_same_text_for_the_same_skills(project: Project, tmp_path: Path):
     project.add([fetched(make_tree("b"), "b"), fetched(make_tree("a"), "a")])
     again = read_skill_lock(project.lock_path)

@@ -85,8 +85,10 @@ class ConsentPage:
         lists = (("scripts", self.scripts), ("brings skills", self.brings), ("needs skills", skill.requires))
         for title, names in (*lists, *self._needed()):
             if names:
-                more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-                lines.append(f"  {title:<9} {', '.join(names[:12])}{more}")
+                # What a yes opens is there to its last name, for the author chooses which one that is (row 432).
+                most = 12 if title in _CUT else len(names)
+                more = f" and {len(names) - most} more" if len(names) > most else ""
+                lines.append(f"  {title:<9} {', '.join(names[:most])}{more}")
         if self.ignored_tools:
             lines.append(f"  ignored   allowed-tools: {self.ignored_tools} (a server may not allow tools)")
         lines += [f"  {finding}" for finding in self.findings]
@@ -105,6 +107,10 @@ class ConsentPage:
             (title, [f"{need.name}{need.spec}" for need in self.needs.needs if need.kind in kinds])
             for title, kinds in titles.items()
         ]
+
+
+_CUT = ("scripts", "packages", "programs")
+"""Lists that may be long, and none of whose names gets anything by itself."""
 
 
 def _one_line(text: str) -> str:
