@@ -656,18 +656,26 @@ def reserved_memory(pids: Iterable[int]) -> int:
     return pages * PAGE_BYTES
 
 
-def used_together(members: list[ProcessInfo]) -> int:
-    """Bytes these processes use together. A process of very many mappings takes the kernel long to add up (row 84):
-    after twice :data:`ADDING_SECONDS` of processor time, enough for 2 GiB, the rest counts with all its own pages.
+def used_together(members: list[ProcessInfo], name: bytes = b"Pss:") -> int:
+    """Bytes these processes use together: all, or what has a name. A process of very many mappings takes the kernel
+    long to add up (row 84): after twice :data:`ADDING_SECONDS` of processor time, enough for 2 GiB, the rest counts
+    with all its own pages.
+
+    A process that has ended meanwhile, or begun another program, counts with what it has left: what it shared counts
+    in full for the others, if they are looked at later.
     """
     until = time.thread_time() + 2 * ADDING_SECONDS
-    used = 0
-    for number, info in enumerate(sorted(members, key=lambda process: process.rss_pages, reverse=True)):
-        if number and time.thread_time() > until:
-            used += private_memory([info.shown])
-        else:
-            used += proportional(info)
-    return used
+    used: list[tuple[ProcessInfo, int]] = []
+    for info in sorted(members, key=lambda process: process.rss_pages, reverse=True):
+        late = used and time.thread_time() > until
+        used.append((info, private_memory([info.shown]) if late else proportional(info, name)))
+    return sum(min(bytes_seen, _resident(info)) for info, bytes_seen in used)
+
+
+def _resident(before: ProcessInfo) -> int:
+    """Resident bytes of a process now; 0 when it has ended."""
+    info = process_info(before.pid)
+    return info.rss_pages * PAGE_BYTES if info is not None and info.start == before.start and info.alive else 0
 
 
 def proportional(info: ProcessInfo, name: bytes = b"Pss:") -> int:
