@@ -37,6 +37,7 @@ from adk_skills_agent.sandbox.process.tree import (
 SURE_PLACE = 1000
 """See :func:`hiding_places`."""
 _BLOCK = 512
+_SEMAPHORE = re.compile(rb"\S+ \S+ \S+ (\S+) \d+ +/dev/shm/sem\.")
 _ON_THE_WAY = re.compile(rb"^scm_fds:\s+([1-9][0-9]*)", re.MULTILINE)
 _MAPPING_BYTES, _USUAL_MAPPINGS = 256, 65_530  # what the kernel keeps of a mapping; how many a process may have
 _LOCK_BYTES = 256  # also of a file that an epoll instance watches
@@ -194,8 +195,9 @@ def shared_memory(members: list[ProcessInfo]) -> int:
 def hiding_places(pids: Iterable[int], guarded: Collection[int] = ()) -> int:
     """How many places these processes have where shared memory can be that nothing shows: :data:`SURE_PLACE` for each
     descriptor on its way through a socket, each connection that nobody has accepted, each mapping of a file without a
-    name, and each socket that nobody shows; one for any other socket. ``guarded`` processes are ours, and scripts of a
-    session run in one; another one that does not show what it has can have any number.
+    name, and each socket that nobody shows; one for any other socket where the kernel does not tell what is on its way.
+    ``guarded`` processes are ours, and scripts of a session run in one; another one that does not show what it has can
+    have any number. Semaphores, of which every pool of workers has some, are in a small file system of their own.
     """
     found, until = 0, time.thread_time() + ADDING_SECONDS
     pids = list(pids)
@@ -209,12 +211,35 @@ def hiding_places(pids: Iterable[int], guarded: Collection[int] = ()) -> int:
                     return EVERYTHING
             elif where.startswith("socket:"):
                 told = _ON_THE_WAY.search(text_of(path.replace("/fd/", "/fdinfo/")))
-                found += SURE_PLACE * int(told[1]) if told is not None else pid not in guarded
+                unsure = pid not in guarded and not _tells_what_is_on_the_way()
+                found += SURE_PLACE * int(told[1]) if told is not None else unsure
         with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
-            found += SURE_PLACE * sum(line.endswith(b" (deleted)\n") for line in stream)
+            found += SURE_PLACE * sum(line.endswith(b" (deleted)\n") and not _is_semaphore(line) for line in stream)
         if time.thread_time() > until:
             return EVERYTHING
     return found
+
+
+def _is_semaphore(line: bytes) -> bool:
+    """Whether a mapping is of a semaphore in another ``/dev/shm`` than the agent's, whose size is known and limited."""
+    found = _SEMAPHORE.match(line)
+    return found is not None and found[1] != _device_of_shm()
+
+
+@functools.lru_cache(maxsize=1)
+def _device_of_shm() -> bytes:
+    with contextlib.suppress(OSError):
+        device = os.stat("/dev/shm").st_dev  # noqa: PTH116, S108
+        return b"%02x:%02x" % (os.major(device), os.minor(device))
+    return b""
+
+
+@functools.lru_cache(maxsize=1)
+def _tells_what_is_on_the_way() -> bool:
+    """Whether the kernel says of a socket how many descriptors are on their way through it (Linux since 5.6)."""
+    here, there = socket.socketpair()
+    with here, there:
+        return b"scm_fds:" in text_of(f"{PROC}/self/fdinfo/{here.fileno()}")
 
 
 def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = ()) -> bool:
