@@ -485,6 +485,47 @@ def test_row_413_a_socket_that_only_a_call_holds_is_a_place(monkeypatch, own_net
             os.close(end)
 
 
+@contextlib.contextmanager
+def socket_that_only_a_call_holds() -> Iterator[None]:
+    """One of this process with something to read, which no list of open files has."""
+    here, there = socket.socketpair()
+    with there:
+        waits, ends = select.poll(), os.pipe()
+        waits.register(here.fileno(), 0)
+        waits.register(ends[0], select.POLLIN)
+        thread = threading.Thread(target=waits.poll)
+        thread.start()
+        while "poll" not in Path(f"/proc/self/task/{thread.native_id}/wchan").read_text():
+            time.sleep(0.01)
+        there.send(b"x")
+        here.close()
+        yield
+        os.write(ends[1], b"x")
+        thread.join()
+        for end in ends:
+            os.close(end)
+
+
+def test_sockets_that_were_there_before_the_first_run_are_other_programs(monkeypatch):
+    """Seen: a script that sleeps was ended for a gigabyte that another program wrote, because a program of the same
+    user that hides itself, as ``ssh-agent`` and browsers do, had an unread message.
+    """
+    monkeypatch.setattr(open_files, "_noted", (-1e9, frozenset()))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    watchdog, mine = Watchdog(), [os.getpid()]
+    first, second = Watched(lambda: False, lambda: None), Watched(lambda: False, lambda: None)
+    with socket_that_only_a_call_holds():
+        assert hidden_sockets(mine) == 1
+        watchdog.add(first)
+        assert hidden_sockets(mine) == 0
+        with socket_that_only_a_call_holds():
+            monkeypatch.setattr(open_files, "_NOTED_SECONDS", 0.0)
+            watchdog.add(second)
+            assert hidden_sockets(mine) == 1
+    watchdog.remove(first)
+    watchdog.remove(second)
+
+
 @pytest.mark.usefixtures("time_to_count")
 def test_row_274_connections_that_nobody_accepts_are_places_where_shared_memory_can_be(monkeypatch):
     here, client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import math
 import os
 import re
 import socket
@@ -54,6 +55,7 @@ _USER = re.compile(rb"^Uid:\s+([0-9]+)", re.MULTILINE)
 _SOCK_DIAG, _BY_FAMILY, _DUMP, _WHAT, _FIELDS = 4, 20, 0x301, 0x50, (4, 7)
 """Names of <linux/unix_diag.h>: how much waits in each socket (4), and whose it is (7)."""
 _TOO_LONG = "/ (too long)"
+_NOTED_SECONDS = 10.0
 
 
 def holds_sockets(pids: Iterable[int]) -> bool:
@@ -270,8 +272,8 @@ def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = 
 def hidden_sockets(pids: Collection[int]) -> int:
     """How many UNIX sockets of these processes none of them shows. In a session one may belong to a process of ours.
 
-    Where they share the machine's network, only sockets of the same user that have something to read count; if other
-    runs are that user's, theirs count, too.
+    Where they share the machine's network, only sockets of the same user that have something to read count, less those
+    of :func:`note_sockets`; if other runs are that user's, theirs count, too.
     """
     inside = next(filter(_has_own_network, pids), None)
     if inside is None:
@@ -306,26 +308,48 @@ def _user_of(pid: int) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _sockets_with_data(users: Collection[int]) -> set[int]:
-    """The numbers of the machine's UNIX sockets that belong to these users and have something to read; none where the
-    kernel does not tell.
+_noted: tuple[float, frozenset[int]] = -math.inf, frozenset()
+
+
+def note_sockets() -> None:
+    """Take note of the machine's sockets while there is no run, not more often than anybody feels: they are other
+    programs', and those that hide themselves (``ssh-agent``, browsers) show nobody whose. Root gives each run a user.
     """
-    every = 0xFFFF_FFFF
+    global _noted  # noqa: PLW0603  # one for the process, as its runs are
+    now = time.monotonic()
+    if os.geteuid() and now - _noted[0] > _NOTED_SECONDS:
+        _noted = now, frozenset(map(_number_of, _sockets(0)))
+
+
+def _sockets_with_data(users: Collection[int]) -> set[int]:
+    """The numbers of the machine's UNIX sockets that belong to these users, have something to read, and were not there
+    when there was no run.
+    """
     found: set[int] = set()
-    ask = struct.pack("=IHHIIBBHIIIII", 40, _BY_FAMILY, _DUMP, 1, 0, socket.AF_UNIX, 0, 0, every, 0, _WHAT, 0, 0)
+    for told in _sockets(_WHAT):
+        fields = dict(_netlink_parts(told[16:], "=HH", 4))
+        waiting, user = (int.from_bytes(fields.get(name, b"")[:4], sys.byteorder) for name in _FIELDS)
+        if waiting and user in users:
+            found.add(_number_of(told))
+    return found - _noted[1] - {0}  # one that nobody has accepted has no number
+
+
+def _number_of(told: bytes) -> int:
+    return int.from_bytes(told[4:8], sys.byteorder)
+
+
+def _sockets(what: int) -> Iterator[bytes]:
+    """What the kernel tells of each UNIX socket of the machine; nothing where it does not."""
+    every = 0xFFFF_FFFF
+    ask = struct.pack("=IHHIIBBHIIIII", 40, _BY_FAMILY, _DUMP, 1, 0, socket.AF_UNIX, 0, 0, every, 0, what, 0, 0)
     with contextlib.suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
         kernel.settimeout(LOOK_SECONDS)
         kernel.send(ask)
         while told := kernel.recv(1 << 17):
             for kind, body in _netlink_parts(told, "=IH", 16):
                 if kind != _BY_FAMILY:  # the end, or an error
-                    return found
-                fields = dict(_netlink_parts(body[16:], "=HH", 4))
-                waiting, user = (int.from_bytes(fields.get(name, b"")[:4], sys.byteorder) for name in _FIELDS)
-                number = int.from_bytes(body[4:8], sys.byteorder)
-                if number and waiting and user in users:  # one that nobody has accepted has no number
-                    found.add(number)
-    return found
+                    return
+                yield body
 
 
 def _netlink_parts(told: bytes, head: str, head_size: int) -> Iterator[tuple[int, bytes]]:

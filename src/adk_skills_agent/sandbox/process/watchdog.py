@@ -33,6 +33,7 @@ from adk_skills_agent.sandbox.process.open_files import (
     may_hide_files,
     memory_in_files,
     most_in_kernel,
+    note_sockets,
     shared_memory,
 )
 from adk_skills_agent.sandbox.process.shortage import CROWDED, SCARCE, crowd_of, first_to_go_of
@@ -288,6 +289,8 @@ class Watchdog:
         if self._is_late:
             run.before = machine_memory()
         with self._changed:
+            if not self._runs:
+                note_sockets()
             self._runs.add(run)
             self._changed.notify_all()
 
