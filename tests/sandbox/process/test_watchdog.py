@@ -670,6 +670,25 @@ def test_what_forked_workers_share_counts_once(hints):
         assert _processes_problem(run, members, MachineMemory(**hints), MachineMemory(), alone=False) is not None
 
 
+def test_a_process_that_has_its_parents_memory_until_it_begins_a_program_counts_once():
+    """Seen: a script of 400 MiB that starts programs (vfork) was ended for "741 MiB of memory together"."""
+    code = (
+        "import ctypes, os, platform, time; kept = bytearray(b'x') * (100 << 20); libc = ctypes.CDLL(None)\n"
+        "call, nap = libc.vfork, libc.sleep\nprint(flush=True)\n"
+        "if call() == 0: nap(60); libc._exit(0)\n"
+    )
+    with subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE, process_group=0) as parent:
+        try:
+            assert parent.stdout is not None
+            parent.stdout.readline()
+            while len(members := [info for info in tree.all_processes() if info.group == parent.pid]) < 2:
+                time.sleep(0.01)
+            assert sum(info.rss_pages for info in members) * PAGE_BYTES > 200 << 20
+            assert 100 << 20 < used_together(members) < 150 << 20
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("when", ["before it is looked at", "afterwards"])
 def test_what_a_fork_shared_counts_once_when_it_ends_during_the_look(monkeypatch, when):
     """Seen: a program of 300 MiB that forks was ended for "577 MiB of memory together" in four of eight runs."""
