@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -48,6 +49,19 @@ def test_the_call_wins_over_the_policy_and_nothing_wins_over_the_run_id():
     policy = SandboxPolicy(env={"A": "policy", "LANG": "de_DE.UTF-8", "ADK_SKILLS_RUN_ID": "forged"})
     environment = build_environment(policy, {"A": "call", "ADK_SKILLS_RUN_ID": "forged"}, host={}, **PLACES)
     assert (environment["A"], environment["LANG"], environment["ADK_SKILLS_RUN_ID"]) == ("call", "de_DE.UTF-8", "1")
+
+
+def test_memory_that_pyarrow_would_only_reserve_is_not_made_writable():
+    """Seen: pandas, matplotlib and a linear regression, of 270 MiB, wait with 512 MiB until their deadline."""
+    pytest.importorskip("pyarrow")
+    code = (
+        "import pyarrow\nkept = pyarrow.allocate_buffer(1000, memory_pool=pyarrow.mimalloc_memory_pool())\n"
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmData')))"
+    )
+    environment = build_environment(SandboxPolicy(), {}, host={}, **PLACES)
+    asked = [sys.executable, "-c", code]
+    done = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 240 << 10
 
 
 @pytest.mark.parametrize(

@@ -759,6 +759,14 @@ async def test_row_355_a_long_answer_is_gone_through_beside_the_event_loop(
     assert [thread is threading.current_thread() for thread in gone_through] == [True, False]
 
 
+def test_who_maps_more_than_there_is_room_for_is_told_how_much_there_is(skill_with: Callable[..., Skill]) -> None:
+    """Seen: "was ended by signal 7", of a pool with 30 MiB of shared memory."""
+    outcome = run(skill_with({"scripts/r.py": "import os\nos.kill(os.getpid(), 7)\n"}), "r.py")
+    here = outcome.result.isolation.level is IsolationLevel.NAMESPACES
+    assert ("256 MiB in the working directory and 16 MiB in /dev/shm" in str(outcome.error)) is here
+    assert "signal 7" in str(outcome.error)
+
+
 def test_row_355_of_a_very_long_text_the_end_is_shortened() -> None:
     traceback = (
         'Traceback (most recent call last):\n  File "/skill/r.py", line 1, in <module>\n    1/0\nValueError: late\n'
@@ -774,8 +782,13 @@ def test_row_355_of_a_very_long_text_the_end_is_shortened() -> None:
         ("raise MemoryError", "It may use 512 MiB of memory here."),
         ("kept = [open('/dev/null') for _ in range(400)]", "It may have 256 files open here."),
         ("raise OSError(28, 'No space left on device')", "There is room for 256 MiB in the working directory"),
-        ('raise RuntimeError("can\'t start new thread")', "It may have 64 processes and threads here."),
+        ('raise RuntimeError("can\'t start new thread")', "It may have 64 processes and threads here, and"),
+        ("raise OSError('java: unable to create native thread: possibly out of memory')", "Start fewer at a time."),
+        ("raise OSError('runtime: failed to create new OS thread (errno=11)')", "each thread's stack counts as memory"),
+        ("raise OSError('fatal error: runtime: out of memory')", "It may use 512 MiB of memory here."),
+        ("raise OSError('memory allocation of 9437184 bytes failed')", "It may use 512 MiB of memory here."),
         ("open('o', 'wb').truncate(100 << 20)", "A file may have 64 MiB here."),
+        ("raise OSError('bash: 3 File size limit exceeded')", "A file may have 64 MiB here."),
         ("input()", "Nobody answers what it asks."),
         ("raise PermissionError(13, 'Permission denied', '/skill/a')", "The folder of a skill cannot be changed."),
         ("raise ValueError('a file may have 64 MiB')", ""),

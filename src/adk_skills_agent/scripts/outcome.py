@@ -287,19 +287,26 @@ def _sentence(plan: ScriptPlan, result: ExecutionResult, reason: str, cause: str
         "disk_limit": f"{plan.called} was stopped: {_filled(policy, result)}.",
         "cancelled": f"{plan.called} was cancelled.",
         "sandbox_error": f"{plan.called} could not be run to its end; this is not the script's fault.",
-        "signal": _signal_sentence(plan, result.signal),
+        "signal": _signal_sentence(plan, result),
         "exit_code": f"{plan.called} exited with status {result.exit_code}.",
     }[reason]
     return f"{what} {cause}" if cause and reason in {"exit_code", "signal"} else what
 
 
-def _signal_sentence(plan: ScriptPlan, number: int | None) -> str:
-    """Two signals are limits of the policy that the kernel enforces."""
+def _signal_sentence(plan: ScriptPlan, result: ExecutionResult) -> str:
+    """Two signals are limits of the policy that the kernel enforces; a third one often is where files are in memory."""
+    policy, number = plan.request.policy, result.signal
     if number == signal.SIGXCPU:
         return f"{plan.called} was stopped: it used up its CPU time. Give it less work."
     if number == signal.SIGXFSZ:
-        larger = _size(plan.request.policy.file_bytes) or "there is room for"
+        larger = _size(policy.file_bytes) or "there is room for"
         return f"{plan.called} was stopped: it wrote a file larger than {larger}."
+    rooms = _size(policy.workspace_bytes), _size(policy.shm_bytes)
+    if number == signal.SIGBUS and all(rooms) and result.isolation.level is IsolationLevel.NAMESPACES:
+        return (
+            f"{plan.called} was ended by signal {number}, as when a mapped file has no room: it has {rooms[0]} in "
+            f"the working directory and {rooms[1]} in /dev/shm."
+        )
     return f"{plan.called} was ended by signal {number}."
 
 
@@ -504,19 +511,30 @@ def not_started_sentence(result: ExecutionResult, *streams: str) -> str:
 # What a program says when it meets a limit that does not end it, and what to tell a model then, which else tries again.
 _LIMITS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
-        re.compile(r"can't start new thread|BlockingIOError.*\[Errno 11\]|fork: (?:retry|Resource)|spawn \S+ EAGAIN"),
-        "It may have {pids} processes and threads here. Start fewer at a time.",
+        re.compile(
+            r"can't start new thread|BlockingIOError.*\[Errno 11\]|fork: (?:retry|Resource)|spawn \S+ EAGAIN"
+            r"|unable to create (?:new )?native thread|failed to (?:create new OS|spawn) thread|can't create Thread"
+            r"|(?:pthread_create|fork/exec)[^\n]* [Rr]esource temporarily unavailable"
+        ),
+        "It may have {pids} processes and threads here, and each thread's stack counts as memory, of which it may use "
+        "{memory_bytes}. Start fewer at a time.",
     ),
     (re.compile(r"Too many open files|\bEMFILE\b"), "It may have {open_files} files open here. Close some of them."),
     (
-        re.compile(r"MemoryError|heap out of memory|std::bad_alloc|Cannot allocate memory|OutOfMemoryError"),
+        re.compile(
+            r"MemoryError|[Oo]ut of memory|std::bad_alloc|(?i:cannot allocate)|OutOfMemoryError"
+            r"|memory allocation of \d+ bytes failed|insufficient memory"
+        ),
         "It may use {memory_bytes} of memory here. Work on less at a time.",
     ),
     (
         re.compile(r"No space left on device|\bENOSPC\b"),
         "There is room for {workspace_bytes} in the working directory and for {tmp_bytes} in /tmp. Write less.",
     ),
-    (re.compile(r"File too large|\bEFBIG\b"), "A file may have {file_bytes} here. Write less, or several files."),
+    (
+        re.compile(r"File too large|File size limit exceeded|\bEFBIG\b"),
+        "A file may have {file_bytes} here. Write less, or several files.",
+    ),
     (
         re.compile(r"(?:Read-only file system|Permission denied|EROFS|EACCES)[^\n]*/skill/"),
         "The folder of a skill cannot be changed. Write to the working directory.",

@@ -10,8 +10,10 @@ import pytest
 import level_table
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ExecutionResult, InputFile, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.process import stalls
 from adk_skills_agent.sandbox.process import watchdog as watchdog_module
-from adk_skills_agent.sandbox.process.stalls import Wait
+from adk_skills_agent.sandbox.process.stalls import Wait, wait_of
+from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.process.watchdog import Watchdog, Watched
 from stall_programs import HOLDS
 
@@ -157,3 +159,12 @@ def test_row_377_what_the_runs_of_a_user_keep_waiting_together_is_bounded(monkey
 
 
 STALLED = "Stopped: it kept the agent waiting for a lock of the kernel that it held."
+
+
+def test_a_wait_for_what_two_processes_have_in_common_is_one_for_the_first_of_them(monkeypatch, tmp_path):
+    thread = tmp_path / "self" / "task" / "7"
+    thread.mkdir(parents=True)
+    (thread / "stat").write_text("7 (x) D 1 1 1")
+    (thread / "syscall").write_text(f"{NUMBERS[platform.machine()]['kcmp']} 0x1a 0x5 0x1 0x0 0x0 0x0 0x7f 0x7f\n")
+    monkeypatch.setattr(stalls, "PROC", str(tmp_path))
+    assert wait_of(7) == Wait(None, f"{tmp_path}/26/")

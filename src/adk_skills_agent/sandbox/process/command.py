@@ -227,6 +227,9 @@ def build_environment(
         "PYTHONNOUSERSITE": "1",
         # What a script printed before its deadline must not be lost in its own buffer.
         "PYTHONUNBUFFERED": "1",
+        # RLIMIT_DATA counts what can be written to, touched or not, and this allocator (pyarrow, so pandas) would make
+        # 128 MiB to a gigabyte writable at once; with little left OpenBLAS waits for ever for its buffers.
+        "MIMALLOC_ARENA_EAGER_COMMIT": "0",
     }
     for name in policy.inherit_env:
         if looks_secret(name) and not policy.allow_secrets:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import math
 import os
 import re
 import socket
@@ -37,6 +38,7 @@ from adk_skills_agent.sandbox.process.tree import (
 SURE_PLACE = 1000
 """See :func:`hiding_places`."""
 _BLOCK = 512
+_SEMAPHORE = re.compile(rb"\S+ \S+ \S+ (\S+) \d+ +/dev/shm/sem\.")
 _ON_THE_WAY = re.compile(rb"^scm_fds:\s+([1-9][0-9]*)", re.MULTILINE)
 _MAPPING_BYTES, _USUAL_MAPPINGS = 256, 65_530  # what the kernel keeps of a mapping; how many a process may have
 _LOCK_BYTES = 256  # also of a file that an epoll instance watches
@@ -53,6 +55,7 @@ _USER = re.compile(rb"^Uid:\s+([0-9]+)", re.MULTILINE)
 _SOCK_DIAG, _BY_FAMILY, _DUMP, _WHAT, _FIELDS = 4, 20, 0x301, 0x50, (4, 7)
 """Names of <linux/unix_diag.h>: how much waits in each socket (4), and whose it is (7)."""
 _TOO_LONG = "/ (too long)"
+_NOTED_SECONDS = 10.0
 
 
 def holds_sockets(pids: Iterable[int]) -> bool:
@@ -194,8 +197,9 @@ def shared_memory(members: list[ProcessInfo]) -> int:
 def hiding_places(pids: Iterable[int], guarded: Collection[int] = ()) -> int:
     """How many places these processes have where shared memory can be that nothing shows: :data:`SURE_PLACE` for each
     descriptor on its way through a socket, each connection that nobody has accepted, each mapping of a file without a
-    name, and each socket that nobody shows; one for any other socket. ``guarded`` processes are ours, and scripts of a
-    session run in one; another one that does not show what it has can have any number.
+    name, and each socket that nobody shows; one for any other socket where the kernel does not tell what is on its way.
+    ``guarded`` processes are ours, and scripts of a session run in one; another one that does not show what it has can
+    have any number. Semaphores, of which every pool of workers has some, are in a small file system of their own.
     """
     found, until = 0, time.thread_time() + ADDING_SECONDS
     pids = list(pids)
@@ -209,12 +213,35 @@ def hiding_places(pids: Iterable[int], guarded: Collection[int] = ()) -> int:
                     return EVERYTHING
             elif where.startswith("socket:"):
                 told = _ON_THE_WAY.search(text_of(path.replace("/fd/", "/fdinfo/")))
-                found += SURE_PLACE * int(told[1]) if told is not None else pid not in guarded
+                unsure = pid not in guarded and not _tells_what_is_on_the_way()
+                found += SURE_PLACE * int(told[1]) if told is not None else unsure
         with contextlib.suppress(OSError), open(f"{PROC}/{pid}/maps", "rb") as stream:  # it ended
-            found += SURE_PLACE * sum(line.endswith(b" (deleted)\n") for line in stream)
+            found += SURE_PLACE * sum(line.endswith(b" (deleted)\n") and not _is_semaphore(line) for line in stream)
         if time.thread_time() > until:
             return EVERYTHING
     return found
+
+
+def _is_semaphore(line: bytes) -> bool:
+    """Whether a mapping is of a semaphore in another ``/dev/shm`` than the agent's, whose size is known and limited."""
+    found = _SEMAPHORE.match(line)
+    return found is not None and found[1] != _device_of_shm()
+
+
+@functools.lru_cache(maxsize=1)
+def _device_of_shm() -> bytes:
+    with contextlib.suppress(OSError):
+        device = os.stat("/dev/shm").st_dev  # noqa: PTH116, S108
+        return b"%02x:%02x" % (os.major(device), os.minor(device))
+    return b""
+
+
+@functools.lru_cache(maxsize=1)
+def _tells_what_is_on_the_way() -> bool:
+    """Whether the kernel says of a socket how many descriptors are on their way through it (Linux since 5.6)."""
+    here, there = socket.socketpair()
+    with here, there:
+        return b"scm_fds:" in text_of(f"{PROC}/self/fdinfo/{here.fileno()}")
 
 
 def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = ()) -> bool:
@@ -245,8 +272,8 @@ def may_hide_files(pids: Iterable[int], folder: str, guarded: Collection[int] = 
 def hidden_sockets(pids: Collection[int]) -> int:
     """How many UNIX sockets of these processes none of them shows. In a session one may belong to a process of ours.
 
-    Where they share the machine's network, only sockets of the same user that have something to read count; if other
-    runs are that user's, theirs count, too.
+    Where they share the machine's network, only sockets of the same user that have something to read count, less those
+    of :func:`note_sockets`; if other runs are that user's, theirs count, too.
     """
     inside = next(filter(_has_own_network, pids), None)
     if inside is None:
@@ -281,26 +308,48 @@ def _user_of(pid: int) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _sockets_with_data(users: Collection[int]) -> set[int]:
-    """The numbers of the machine's UNIX sockets that belong to these users and have something to read; none where the
-    kernel does not tell.
+_noted: tuple[float, frozenset[int]] = -math.inf, frozenset()
+
+
+def note_sockets() -> None:
+    """Take note of the machine's sockets while there is no run, not more often than anybody feels: they are other
+    programs', and those that hide themselves (``ssh-agent``, browsers) show nobody whose. Root gives each run a user.
     """
-    every = 0xFFFF_FFFF
+    global _noted  # noqa: PLW0603  # one for the process, as its runs are
+    now = time.monotonic()
+    if os.geteuid() and now - _noted[0] > _NOTED_SECONDS:
+        _noted = now, frozenset(map(_number_of, _sockets(0)))
+
+
+def _sockets_with_data(users: Collection[int]) -> set[int]:
+    """The numbers of the machine's UNIX sockets that belong to these users, have something to read, and were not there
+    when there was no run.
+    """
     found: set[int] = set()
-    ask = struct.pack("=IHHIIBBHIIIII", 40, _BY_FAMILY, _DUMP, 1, 0, socket.AF_UNIX, 0, 0, every, 0, _WHAT, 0, 0)
+    for told in _sockets(_WHAT):
+        fields = dict(_netlink_parts(told[16:], "=HH", 4))
+        waiting, user = (int.from_bytes(fields.get(name, b"")[:4], sys.byteorder) for name in _FIELDS)
+        if waiting and user in users:
+            found.add(_number_of(told))
+    return found - _noted[1] - {0}  # one that nobody has accepted has no number
+
+
+def _number_of(told: bytes) -> int:
+    return int.from_bytes(told[4:8], sys.byteorder)
+
+
+def _sockets(what: int) -> Iterator[bytes]:
+    """What the kernel tells of each UNIX socket of the machine; nothing where it does not."""
+    every = 0xFFFF_FFFF
+    ask = struct.pack("=IHHIIBBHIIIII", 40, _BY_FAMILY, _DUMP, 1, 0, socket.AF_UNIX, 0, 0, every, 0, what, 0, 0)
     with contextlib.suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
         kernel.settimeout(LOOK_SECONDS)
         kernel.send(ask)
         while told := kernel.recv(1 << 17):
             for kind, body in _netlink_parts(told, "=IH", 16):
                 if kind != _BY_FAMILY:  # the end, or an error
-                    return found
-                fields = dict(_netlink_parts(body[16:], "=HH", 4))
-                waiting, user = (int.from_bytes(fields.get(name, b"")[:4], sys.byteorder) for name in _FIELDS)
-                number = int.from_bytes(body[4:8], sys.byteorder)
-                if number and waiting and user in users:  # one that nobody has accepted has no number
-                    found.add(number)
-    return found
+                    return
+                yield body
 
 
 def _netlink_parts(told: bytes, head: str, head_size: int) -> Iterator[tuple[int, bytes]]:

@@ -58,6 +58,8 @@ def wait_of(thread: int) -> Wait | None:
                 memory.seek(second)
                 path = os.fsdecode(memory.read(_PATH_BYTES).partition(b"\0")[0])
             return Wait(None, path if path.startswith("/") else os.readlink(f"{PROC}/self/fd/{first}"))  # noqa: PTH115
+        if number in _numbers("kcmp"):  # of two processes, which may be beginning another program
+            return Wait(None, f"{PROC}/{first}/")
     except (OSError, ValueError, IndexError, OverflowError):  # it goes on, or the system does not say
         pass
     return None

@@ -10,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import platform
 import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from adk_skills_agent.platforms import PAGE_BYTES, own_groups
 from adk_skills_agent.sandbox.process.command import RUN_ID_VARIABLE
+from adk_skills_agent.sandbox.process.system_calls import NUMBERS
 from adk_skills_agent.sandbox.threads import MAX_RUNNING, RUNNING
 
 PROC = "/proc"
@@ -32,6 +34,7 @@ _DYING_SECONDS = 1.0  # what a killed process may take; one that takes longer ha
 # started has a higher id than its first process.
 _NO_WRAP_SECONDS = 1.0
 _ENVIRONMENT_BYTES = 1 << 20
+_KCMP_VM = 1
 _MANY = 2000  # from this many ids on, listing what exists is cheaper than trying each
 
 
@@ -656,18 +659,45 @@ def reserved_memory(pids: Iterable[int]) -> int:
     return pages * PAGE_BYTES
 
 
-def used_together(members: list[ProcessInfo]) -> int:
-    """Bytes these processes use together. A process of very many mappings takes the kernel long to add up (row 84):
-    after twice :data:`ADDING_SECONDS` of processor time, enough for 2 GiB, the rest counts with all its own pages.
+def used_together(members: list[ProcessInfo], name: bytes = b"Pss:") -> int:
+    """Bytes these processes use together: all, or what has a name. A process of very many mappings takes the kernel
+    long to add up (row 84): after twice :data:`ADDING_SECONDS` of processor time, enough for 2 GiB, the rest counts
+    with all its own pages.
+
+    A process that has ended meanwhile, or begun another program, counts with what it has left: what it shared counts
+    in full for the others, if they are looked at later. One that has the very memory of its parent, as between vfork
+    and the program that it begins, does not count.
     """
     until = time.thread_time() + 2 * ADDING_SECONDS
-    used = 0
-    for number, info in enumerate(sorted(members, key=lambda process: process.rss_pages, reverse=True)):
-        if number and time.thread_time() > until:
-            used += private_memory([info.shown])
-        else:
-            used += proportional(info)
-    return used
+    used: list[tuple[ProcessInfo, int]] = []
+    there = {info.pid for info in members}
+    for info in sorted(members, key=lambda process: process.rss_pages, reverse=True):
+        if info.parent in there and has_memory_of(info.pid, info.parent):
+            continue
+        late = used and time.thread_time() > until
+        used.append((info, private_memory([info.shown]) if late else proportional(info, name)))
+    return sum(min(bytes_seen, _resident(info)) for info, bytes_seen in used)
+
+
+@functools.lru_cache(maxsize=1)
+def _kcmp() -> Callable[[int, int], int]:
+    if (number := NUMBERS.get(platform.machine(), {}).get("kcmp")) is None:
+        return lambda *_: -1
+    import ctypes
+
+    call = ctypes.CDLL(None).syscall
+    return lambda one, other: int(call(number, one, other, _KCMP_VM, ctypes.c_ulong(0), ctypes.c_ulong(0)))
+
+
+def has_memory_of(pid: int, parent: int) -> bool:
+    """Whether two processes have one memory; False where the kernel does not say."""
+    return _kcmp()(pid, parent) == 0
+
+
+def _resident(before: ProcessInfo) -> int:
+    """Resident bytes of a process now; 0 when it has ended."""
+    info = process_info(before.pid)
+    return info.rss_pages * PAGE_BYTES if info is not None and info.start == before.start and info.alive else 0
 
 
 def proportional(info: ProcessInfo, name: bytes = b"Pss:") -> int:

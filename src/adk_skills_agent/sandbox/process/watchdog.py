@@ -33,6 +33,7 @@ from adk_skills_agent.sandbox.process.open_files import (
     may_hide_files,
     memory_in_files,
     most_in_kernel,
+    note_sockets,
     shared_memory,
 )
 from adk_skills_agent.sandbox.process.shortage import CROWDED, SCARCE, crowd_of, first_to_go_of
@@ -288,6 +289,8 @@ class Watchdog:
         if self._is_late:
             run.before = machine_memory()
         with self._changed:
+            if not self._runs:
+                note_sockets()
             self._runs.add(run)
             self._changed.notify_all()
 
@@ -670,7 +673,7 @@ def _processes_problem(
                 f"Stopped: its {len(members)} processes used {used >> 20} MiB of memory together; memory_bytes is "
                 f"{run.memory_bytes >> 20} MiB.",
             )
-        found = _other_memory(run, run.memory_bytes, members, rss, now, lowest, alone=alone)
+        found = _other_memory(run, run.memory_bytes, members, now, lowest, alone=alone)
         if found is not None:
             return _too_much(run, *found)
     if run.memory_bytes is not None and kernel_setting("vm/overcommit_memory", 0) == 2:
@@ -694,7 +697,6 @@ def _other_memory(
     run: Limits,
     limit: int,
     members: list[ProcessInfo],
-    rss: int,
     now: MachineMemory,
     lowest: MachineMemory,
     *,
@@ -707,16 +709,26 @@ def _other_memory(
         used = 0
         with run.dear("memory") as is_due:
             if is_due:
-                used = private_memory(pids) + memory_in_files(pids) + swapped_out(pids)
+                used = _own_memory(members, limit, memory_in_files(pids) + swapped_out(pids))
                 if alone:
                     used = max(used, _hidden_memory(run, limit, now.shared - before.shared, pids))
         if used > limit:
             return used, "files in memory and swapped memory"
     if now.page_tables - lowest.page_tables > limit // 4:
-        used = page_tables(pids) + min(rss, private_memory(pids))
+        used = _own_memory(members, limit, page_tables(pids))
         if used > limit:
             return used, "page tables"
     return None
+
+
+def _own_memory(members: list[ProcessInfo], limit: int, besides: int) -> int:
+    """Bytes in no file that these processes have, and others besides; what forked ones share counts once where it
+    matters, which takes longer.
+    """
+    own = private_memory(info.shown for info in members)
+    if besides <= limit < own + besides:
+        own = min(own, used_together(members, b"Pss_Anon:"))
+    return own + besides
 
 
 def _hidden_memory(run: Limits, limit: int, grown: int, pids: list[int]) -> int:
