@@ -313,11 +313,11 @@ _noted: tuple[float, frozenset[int]] = -math.inf, frozenset()
 
 def note_sockets() -> None:
     """Take note of the machine's sockets while there is no run, not more often than anybody feels: they are other
-    programs', and those that hide themselves (``ssh-agent``, browsers) show nobody whose. Root gives each run a user.
+    programs', and those that hide themselves (``ssh-agent``, browsers) show nobody whose.
     """
     global _noted  # noqa: PLW0603  # one for the process, as its runs are
     now = time.monotonic()
-    if os.geteuid() and now - _noted[0] > _NOTED_SECONDS:
+    if now - _noted[0] > _NOTED_SECONDS:
         _noted = now, frozenset(map(_number_of, _sockets(0)))
 
 

@@ -289,7 +289,7 @@ class Watchdog:
         if self._is_late:
             run.before = machine_memory()
         with self._changed:
-            if not self._runs:
+            if not self._runs and os.geteuid():  # root gives each run a user
                 note_sockets()
             self._runs.add(run)
             self._changed.notify_all()
