@@ -670,9 +670,12 @@ def used_together(members: list[ProcessInfo], name: bytes = b"Pss:") -> int:
     """
     until = time.thread_time() + 2 * ADDING_SECONDS
     used: list[tuple[ProcessInfo, int]] = []
-    there = {info.pid for info in members}
+    there = {info.pid: info for info in members}
     for info in sorted(members, key=lambda process: process.rss_pages, reverse=True):
-        if info.parent in there and has_memory_of(info.pid, info.parent):
+        # Of a thread that goes on: where the first one has ended there is no memory, which is the same as that of
+        # another one whose first thread has ended (row 246).
+        parent = there.get(info.parent)
+        if parent is not None and info.rss_pages and has_memory_of(info.shown, parent.shown):
             continue
         late = used and time.thread_time() > until
         used.append((info, private_memory([info.shown]) if late else proportional(info, name)))
