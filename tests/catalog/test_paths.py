@@ -226,6 +226,7 @@ def test_text_is_utf8_with_or_without_a_mark_or_utf16(skill: Skill, folder: Path
     assert skill.read_text("empty.md") == ""
 
 
+@pytest.mark.slow
 def test_row_315_names_that_strangers_chose_are_compared_in_a_time_that_grows_with_their_number() -> None:
     """Seen: eight wrong names at a skill with 5,000 files, and no tool of any user answered for minutes."""
     random = Random(1)

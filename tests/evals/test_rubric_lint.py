@@ -47,6 +47,7 @@ def test_a_rubric_said_twice_is_named() -> None:
     assert lint_rubrics([]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begin", ["“", '"', "'", "“'", '"“x'])
 def test_row_378_quotes_that_begin_and_never_end_do_not_take_the_square_of_their_number(begin: str) -> None:
     """Seen: 39 s for 20,000 characters, of the 8 MiB that a file of cases may have."""

@@ -428,6 +428,7 @@ def test_row_105_the_time_to_read_a_file_grows_with_its_length_and_not_its_squar
     assert seconds(16_000) < 30 * max(few, 0.003)
 
 
+@pytest.mark.slow
 def test_row_380_line_ends_in_a_shell_fence_do_not_take_the_square_of_their_number(make_skill: MakeSkill) -> None:
     """Seen: 43 s for 60,000, in which nothing else of the agent ran."""
     skill = make_skill("of-line-ends")

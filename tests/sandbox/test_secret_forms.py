@@ -269,6 +269,7 @@ def test_a_flood_is_filtered_at_a_useful_speed() -> None:
     assert took < max(once, 0.001) * 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "begin", "filler"),
     [

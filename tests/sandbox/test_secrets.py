@@ -395,6 +395,7 @@ for start in (470, 485, 500):
     assert value[:6] not in repr(result)
 
 
+@pytest.mark.slow
 def test_row_336_character_references_without_end_are_no_work_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen: a file of 60 MiB of ``&lt`` took one of four threads, and Python's lock, for 20 to 45 s."""
     forms = SecretForms([("KEY", Secret("hunter2-correct-horse"))])
@@ -420,6 +421,7 @@ def test_row_336_character_references_without_end_are_no_work_without_end(monkey
     assert sum(read) < 1 << 20
 
 
+@pytest.mark.slow
 def test_row_354_what_is_held_back_is_not_looked_at_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen: 9 KB, a byte at a time behind what may begin a secret, kept the event loop busy for as long as the run."""
     read: list[int] = []

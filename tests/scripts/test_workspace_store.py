@@ -589,6 +589,7 @@ async def test_row_115_files_with_a_secret_stay_on_their_server_and_it_is_said(s
                 assert b"very-secret" not in (store.objects.read(f"{folder}/{part}/{name}") or b"")
 
 
+@pytest.mark.slow
 async def test_row_361_looking_for_secrets_before_files_are_stored_has_an_end(
     store: WorkspaceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,6 +244,7 @@ def is_refused(answer: Any) -> bool:
     return "error" in answer or "not found" in str(answer).lower()
 
 
+@pytest.mark.slow
 async def test_many_trials_at_once_are_the_trials_one_by_one_and_as_predicted(skills: Path) -> None:
     model = ChaoticModel(
         RULES, 0.4, seed=11, kinds=(Hallucination.TOOL, Hallucination.SKILL, Hallucination.PATH), in_a_row=1

@@ -615,6 +615,7 @@ def test_no_line_raises_and_what_bash_refuses_is_asked_or_denied(line: str) -> N
         assert decision.verdict != "allow"
 
 
+@pytest.mark.slow
 def test_row_323_of_a_long_command_no_more_is_compared_than_a_rule_has_use_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line of 98 KB took 108 s."""
     compared: list[int] = []
@@ -638,6 +639,7 @@ async def test_row_323_of_the_entries_of_allowed_tools_no_more_are_compared_than
     assert "the first 200 are trusted" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["a;" * 49_500, "eval '" + "a;" * 40_000 + "'", "env env a;" * 9_000])
 def test_row_323_a_line_has_no_more_commands_than_are_compared_in_a_moment(line: str) -> None:
     """Each is compared with each rule: 49,500 took 11 s with 30 rules."""
@@ -646,6 +648,7 @@ def test_row_323_a_line_has_no_more_commands_than_are_compared_in_a_moment(line:
     assert len(read_line(line).commands) < 2_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["{a", "a[b", "<<A ", "s3 ", "a|", "$("])
 def test_row_105_the_time_for_a_line_grows_with_its_length_and_not_its_square(part: str) -> None:
     """A line of a hostile skill must not stop the agent: ``re`` and the grammar hold the interpreter's lock."""

@@ -304,6 +304,7 @@ def test_row_170_terminals_beyond_their_bound_end_what_runs(box: DirectBox) -> N
     assert box.run("1")["lost"] is None
 
 
+@pytest.mark.slow
 def test_rows_363_and_369_watches_and_locks_beyond_their_bound_end_what_runs(box: DirectBox) -> None:
     """Those of this machine count here, too; in a container there are no others."""
     box.hello(watches=20_000)
