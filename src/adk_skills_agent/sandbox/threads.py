@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import inspect
 import logging
 import os
 import sys
 import threading
-import traceback
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -431,12 +431,20 @@ class _Work:
         del self, problem  # the error knows this frame, which must not know the error
 
 
+_MAY_GO_ON = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
 def _let_go(error: BaseException | None) -> None:
     """Forget what the functions had that raised an error: who waits for it keeps it in a circle, until Python looks for
     those; a file of 8 MB each (row 425).
     """
     while error is not None:
-        traceback.clear_frames(error.__traceback__)
+        place = error.__traceback__
+        while place is not None:
+            if not place.tb_frame.f_code.co_flags & _MAY_GO_ON:
+                with contextlib.suppress(RuntimeError):  # it is going on in another thread
+                    place.tb_frame.clear()
+            place = place.tb_next
         error = error.__context__
 
 
