@@ -89,6 +89,7 @@ def npx_lock(repository: Repository, **more: str) -> str:
 def test_a_project_of_npx_skills_is_restored_and_pinned_from_its_lock(
     repository: Repository, run: Run, tmp_path: Path
 ) -> None:
+    run("trust")
     project = tmp_path / "project"
     (project / "skills-lock.json").write_text(npx_lock(repository, ref="main"))
     shutil.copytree(repository.work / "skills/csv", project / ".agents/skills/csv")  # as npx skills leaves it
@@ -106,6 +107,7 @@ def test_a_project_of_npx_skills_is_restored_and_pinned_from_its_lock(
 def test_one_skill_of_the_lock_is_chosen_and_a_wrong_name_is_told(
     repository: Repository, run: Run, tmp_path: Path
 ) -> None:
+    run("trust")
     project = tmp_path / "project"
     (project / "skills-lock.json").write_text(npx_lock(repository))
     wrong = run("add", "skills-lock.json", "--skill", "pdg", "--yes")
@@ -119,6 +121,7 @@ def test_one_skill_of_the_lock_is_chosen_and_a_wrong_name_is_told(
 def test_a_skill_that_its_source_has_no_more_stops_before_anything_is_written(
     repository: Repository, run: Run, tmp_path: Path
 ) -> None:
+    run("trust")
     project = tmp_path / "project"
     (project / "skills-lock.json").write_text(npx_lock(repository))
     repository.write({"skills/csv/SKILL.md": None})
@@ -182,6 +185,7 @@ def as_gh_leaves_it(repository: Repository, project: Path, body: str = "Do it.\n
 def test_copies_of_gh_are_pinned_and_their_marks_are_no_local_edit(
     repository: Repository, run: Run, tmp_path: Path
 ) -> None:
+    run("trust")
     project = tmp_path / "project"
     folder = as_gh_leaves_it(repository, project)
     done = run("add", "gh:", "--yes")
@@ -192,6 +196,7 @@ def test_copies_of_gh_are_pinned_and_their_marks_are_no_local_edit(
 
 
 def test_a_copy_of_gh_with_local_edits_is_not_replaced(repository: Repository, run: Run, tmp_path: Path) -> None:
+    run("trust")
     project = tmp_path / "project"
     folder = as_gh_leaves_it(repository, project, "Do it my way.\n")
     done = run("add", "gh:", "--yes")

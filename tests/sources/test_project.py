@@ -160,7 +160,7 @@ def test_sync_restores_from_the_commit_of_the_lock_and_not_from_the_newest(
     shutil.rmtree(tmp_path / "project/.agents")
     shutil.rmtree(tmp_path / "home")  # another machine: no store
     (tmp_path / "home").mkdir()
-    done = run("sync", "--frozen")
+    done = run("sync", "--frozen", "--allow-private")
     assert done.stdout == "1 skill installed, 0 unchanged.\n", done.stderr
     assert "Newer" not in (tmp_path / "project/.agents/skills/pdf/SKILL.md").read_text()
     assert (tmp_path / "project/adk-skills.lock").read_bytes() == lock

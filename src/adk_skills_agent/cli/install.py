@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -36,7 +36,8 @@ scope_option = click.option(
 private_option = click.option(
     "--allow-private",
     is_flag=True,
-    help="Follow redirects, and addresses that others name, into private networks, too.",
+    help="Follow redirects, and addresses that others name, into private networks; take what a lock names from this "
+    "machine, too.",
 )
 yes_option = click.option(
     "--yes", "-y", is_flag=True, help="Do not ask. Findings marked STOP still need --accept-findings."
@@ -106,7 +107,7 @@ def add_command(
     from adk_skills_agent.sources import consent_page, fetch_skills, open_project, read_origin
     from adk_skills_agent.sources.lock_file import SKILLS_FOLDER
     from adk_skills_agent.sources.origin import repository_of
-    from adk_skills_agent.sources.other_installers import fetch_listed, listed_elsewhere
+    from adk_skills_agent.sources.other_installers import fetch_listed, listed_elsewhere, project_of_list
     from adk_skills_agent.sources.requires import resolve_requirements
 
     if names and everything:
@@ -118,10 +119,11 @@ def add_command(
     if listed is not None:
         if ref is not None or bundle is not None:
             raise ConfigError("Each skill of a list has its own ref. Leave out --ref and --bundle.")
-        chosen = fetch_listed(listed, names, allow_private=allow_private, signatures=signatures)
+        by = _namer(None if allow_private else project_of_list(source, project.root))
+        chosen = fetch_listed(listed, names, by=by, allow_private=allow_private, signatures=signatures)
         origins = [skill.origin for skill in chosen]
     else:
-        origin = read_origin(source, ref=ref)
+        origin, by = read_origin(source, ref=ref), _namer(None)
         if bundle is not None and origin.kind != "archive":
             raise ConfigError(f"--bundle is for archives, and {safe(str(origin))} is none. Leave out --bundle.")
         chosen = fetch_skills(origin, names, everything=everything, allow_private=allow_private, signatures=signatures)
@@ -130,7 +132,7 @@ def add_command(
         raise SourceError(f"{safe(str(origins[0]) if origins else source)} has no skill, so nothing was installed.")
     asked = [skill.name for skill in chosen]
     if any(skill.requires for skill in chosen):
-        chosen = resolve_requirements(chosen, _finder(project, origins, allow_private, signatures))
+        chosen = resolve_requirements(chosen, _finder(project, origins, by, allow_private, signatures))
         project.refuse_other_sources(chosen, asked)
     installed = project.read_lock().skills
     pages = [consent_page(skill, installed.get(skill.name)) for skill in chosen]
@@ -193,12 +195,26 @@ def agree(
         raise click.exceptions.Exit(1)
 
 
+def _namer(root: Path | None) -> Callable[[Origin], Sequence[Origin] | None]:
+    """Who named a source: the user, where ``root`` is None, else see :func:`~.sources.named.named_by`."""
+    if root is None:
+        return lambda _: None
+    from adk_skills_agent.sources.named import named_by
+
+    return lambda origin: named_by(origin, root)
+
+
 def _finder(
-    project: Project, origins: Sequence[Origin], allow_private: bool, signatures: SignaturePolicy | None
+    project: Project,
+    origins: Sequence[Origin],
+    by: Callable[[Origin], Sequence[Origin] | None],
+    allow_private: bool,
+    signatures: SignaturePolicy | None,
 ) -> Find:
     """Where needed skills are looked for.
 
-    Their own source, else: where the user has them from, the source of who needs them, then what is locked.
+    Their own source, else: where the user has them from, the source of who needs them, then what is locked. ``by`` says
+    who named the sources of those who need them.
     """
     from adk_skills_agent.sources import fetch_skills
     from adk_skills_agent.sources.fetch import whole_source
@@ -206,18 +222,22 @@ def _finder(
     lock = project.read_lock()
     sources = list(dict.fromkeys(map(whole_source, origins)))
     wanted = project.wanted()
+    by_user = [one for one in sources if by(one) is None]
 
     def find(requirement: Requirement) -> list[FetchedSkill]:
-        places = [requirement.source] if requirement.source is not None else list(sources)
+        places: list[tuple[Origin, Sequence[Origin] | None]] = [(one, by(one)) for one in sources]
+        if requirement.source is not None:
+            places = [(requirement.source, by_user)]
         locked = lock.skills.get(requirement.name)
         if requirement.source is None and locked is not None:
-            places.insert(0 if locked.name in wanted else len(places), project.origin_of(locked))
-        for place in places:
+            origin = project.origin_of(locked)
+            named = project.named_by(origin, allow_private=allow_private)
+            places.insert(0 if locked.name in wanted else len(places), (origin, named))
+        for place, who in places:
             single = bool(place.subpath) or requirement.source is not None
             try:
                 names = () if place.subpath else (requirement.name,)
-                by = sources if place is requirement.source else None
-                return fetch_skills(place, names, allow_private=allow_private, signatures=signatures, named_by=by)
+                return fetch_skills(place, names, allow_private=allow_private, signatures=signatures, named_by=who)
             except SourceError:
                 if single and requirement.source is not None:
                     raise

@@ -171,24 +171,15 @@ def opened(
 
     With ``allow_private`` a web server may send us to private addresses. ``tag`` is what ``origin.ref``, a commit, was
     found by: its signature counts, too. ``named_by`` are the sources that the user named, when a file in them named
-    this one: it is at a private address only on the same host (row 148). Raises ``SourceError`` when it cannot be
-    fetched, or nobody signed it and that is required.
+    this one: it is at a private address only on the same host (row 148). It is empty where nobody whom the user named
+    did (row 427). Raises ``SourceError`` when it cannot be fetched, or nobody signed it and that is required.
     """
     if signatures is not None and signatures.required and origin.kind not in {OriginKind.GIT, OriginKind.ARCHIVE}:
         from adk_skills_agent.sources.signatures import unsigned
 
         raise unsigned(str(origin), "cannot be signed (a git repository and an archive can)")
-    if named_by is not None and _is_here(origin) and not any(map(_is_here, named_by)):
-        raise SourceError(
-            f"{origin} is on this machine, and not you but a file from elsewhere named it, so it is not read. If that "
-            f"is meant, install it first: adk-skills add {shlex.quote(str(origin))}"
-        )
-    addresses: tuple[str, ...] | None = None
-    if named_by is not None and not allow_private and "://" in (url := _url_of(origin)):
-        from adk_skills_agent.sources.http import authority, refuse_private
-
-        if authority(url)[0] not in {authority(_url_of(one))[0] for one in named_by}:
-            addresses = refuse_private(url)
+    addresses = addresses_of(origin, allow_private=allow_private, named_by=named_by)
+    named = origin.location if addresses is None else ""
     match origin.kind:
         case OriginKind.GIT:
             with checkout(origin.location, origin.ref, allow_private=allow_private, addresses=addresses) as git:
@@ -201,8 +192,8 @@ def opened(
             yield Opened(_OnDisk(root / origin.subpath if origin.subpath else root))
         case OriginKind.ARCHIVE:
             what = f"The archive {origin.location.rpartition('/')[2]}"
-            data = _archive_bytes(origin, what, allow_private)
-            signer = _archive_signer(origin, data, signatures, allow_private) if signatures is not None else ""
+            data = _archive_bytes(origin, what, allow_private, named)
+            signer = _archive_signer(origin, data, signatures, allow_private, named) if signatures is not None else ""
             files = read_archive(data, what)
             digest = "sha256:" + hashlib.sha256(data).hexdigest()
             others = {path: file.data for path, file in files.items() if path.endswith(".json")}
@@ -211,7 +202,7 @@ def opened(
             from adk_skills_agent.sources.http import WebClient
             from adk_skills_agent.sources.well_known import read_index
 
-            with WebClient(origin.location, allow_private=allow_private) as client:
+            with WebClient(named, allow_private=allow_private) as client:
                 yield Opened(_OnWeb(client, {entry.name: entry for entry in read_index(client, origin.location)}))
         case OriginKind.PACKAGE:
             yield _package(origin)
@@ -221,8 +212,38 @@ def opened(
             yield Opened(McpSkills(origin.location))
 
 
+def addresses_of(origin: Origin, *, allow_private: bool, named_by: Sequence[Origin] | None) -> tuple[str, ...] | None:
+    """The addresses at which a source may be asked for, where somebody else than the user named it; None for any.
+
+    The arguments are those of :func:`opened`. Raises ``SourceError`` when it is on this machine, or in a private
+    network.
+    """
+    if named_by is None:
+        return None
+    if _is_here(origin) and not any(map(_is_here, named_by)):
+        how = f"If that is meant, install it first: adk-skills add {shlex.quote(str(origin))}"
+        if not named_by:
+            how = "Allow it with --allow-private if that is meant, or trust the project that names it: adk-skills trust"
+        raise SourceError(
+            f"{origin} is on this machine, and not you but a file from elsewhere named it, so it is not read. {how}"
+        )
+    if allow_private or "://" not in (url := _url_of(origin)):
+        return None
+    from adk_skills_agent.sources.http import authority, refuse_private
+
+    if authority(url)[0] in {authority(_url_of(one))[0] for one in named_by}:
+        return None
+    try:
+        return refuse_private(url)
+    except SourceError as error:
+        if named_by:
+            raise
+        said = f"{error.message.rstrip('.')}, or trust the project that names it: adk-skills trust"
+        raise SourceError(said) from error
+
+
 def _is_here(origin: Origin) -> bool:
-    """Whether a source is a folder, an archive or a repository of this machine."""
+    """Whether a source is a folder, an archive or a repository of this machine; locks have no other paths of one."""
     by_path = origin.kind is OriginKind.FOLDER or (origin.kind is OriginKind.ARCHIVE and "://" not in origin.location)
     return by_path or origin.location.startswith("file://")
 
@@ -244,7 +265,7 @@ def _git_signer(origin: Origin, git: GitCheckout, tag: str, policy: SignaturePol
     return signer
 
 
-def _archive_signer(origin: Origin, data: bytes, policy: SignaturePolicy, allow_private: bool) -> str:
+def _archive_signer(origin: Origin, data: bytes, policy: SignaturePolicy, allow_private: bool, named: str) -> str:
     """By the bundle that was named, else by the one beside the archive."""
     from adk_skills_agent.sources.signatures import MAX_BUNDLE_BYTES, bundle_signer, unsigned
 
@@ -258,7 +279,7 @@ def _archive_signer(origin: Origin, data: bytes, policy: SignaturePolicy, allow_
         except OSError as error:
             raise SourceError(f"The bundle {policy.bundle} cannot be read: {error.strerror}.") from error
     else:
-        bundle = _bundle_beside(origin, allow_private)
+        bundle = _bundle_beside(origin, allow_private, named)
     if bundle is not None:
         return bundle_signer(data, bundle, policy)
     if policy.required:
@@ -266,7 +287,7 @@ def _archive_signer(origin: Origin, data: bytes, policy: SignaturePolicy, allow_
     return ""
 
 
-def _bundle_beside(origin: Origin, allow_private: bool) -> bytes | None:
+def _bundle_beside(origin: Origin, allow_private: bool, named: str) -> bytes | None:
     from adk_skills_agent.sources.signatures import BUNDLE_SUFFIXES, MAX_BUNDLE_BYTES
 
     for suffix in BUNDLE_SUFFIXES:
@@ -275,7 +296,7 @@ def _bundle_beside(origin: Origin, allow_private: bool) -> bytes | None:
                 return read_regular(Path(origin.location + suffix))
             from adk_skills_agent.sources.http import WebClient
 
-            with WebClient(origin.location, allow_private=allow_private) as client:
+            with WebClient(named, allow_private=allow_private) as client:
                 return client.get(origin.location + suffix, MAX_BUNDLE_BYTES)
         except (OSError, SourceError):
             continue  # not there: the next name, and then there is none
@@ -313,12 +334,12 @@ class _OnWeb:
         return None
 
 
-def _archive_bytes(origin: Origin, what: str, allow_private: bool) -> bytes:
+def _archive_bytes(origin: Origin, what: str, allow_private: bool, named: str) -> bytes:
     if "://" not in origin.location:
         return read_archive_file(Path(origin.location), what)
     from adk_skills_agent.sources.http import WebClient
 
-    with WebClient(origin.location, allow_private=allow_private) as client:
+    with WebClient(named, allow_private=allow_private) as client:
         return client.get(origin.location, MAX_PACKED_BYTES)
 
 
@@ -382,7 +403,11 @@ def fetch_skills(
         found = _take(origin, source, chosen)
     for other in external:
         found += fetch_skills(
-            other, everything=True, allow_private=allow_private, signatures=signatures, named_by=named_by or (origin,)
+            other,
+            everything=True,
+            allow_private=allow_private,
+            signatures=signatures,
+            named_by=(origin,) if named_by is None else named_by,
         )
     by_name: dict[str, FetchedSkill] = {}
     for skill in found:

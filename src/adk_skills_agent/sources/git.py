@@ -401,6 +401,10 @@ def _pinned(url: str, addresses: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return (("http.curloptResolve", f"{parts.hostname}:{port}:{listed}"),)
 
 
+def _as_options(settings: Iterable[tuple[str, str]]) -> list[str]:
+    return [word for key, value in settings for word in ("-c", f"{key}={value}")]
+
+
 def _git_version() -> tuple[int, ...]:
     """The version of git, its first two numbers; empty when git does not tell one."""
     with tempfile.TemporaryDirectory(prefix=temporary_prefix("git")) as folder:  # what is in it is counted
@@ -432,11 +436,13 @@ def _fetched(folder: Path, url: str, ref: str) -> str:
     return _git(folder, "rev-parse", "--verify", "FETCH_HEAD^{commit}").decode().strip()
 
 
-def newest_commit(url: str, ref: str = "", *, allow_private: bool = False) -> str:
+def newest_commit(
+    url: str, ref: str = "", *, allow_private: bool = False, addresses: Sequence[str] | None = None
+) -> str:
     """The commit that a ref of a repository names now; asks the server for names alone.
 
-    ``allow_private`` is as for :func:`checkout`. Raises ``SourceError`` when the server does not answer, or has no such
-    ref.
+    ``allow_private`` and ``addresses`` are as for :func:`checkout`. Raises ``SourceError`` when the server does not
+    answer, or has no such ref.
     """
     if is_commit(ref):
         return ref
@@ -444,11 +450,11 @@ def newest_commit(url: str, ref: str = "", *, allow_private: bool = False) -> st
         names = ["HEAD"] if not ref else [f"refs/heads/{ref}", f"refs/tags/{ref}", f"refs/tags/{ref}^{{}}", ref]
         with _naming(url):
             try:
-                said = _git(Path(folder), "ls-remote", "--quiet", "--", url, *names)
+                pinned: Sequence[tuple[str, str]] = () if addresses is None else _pinned(url, addresses)
+                said = _git(Path(folder), *_as_options(pinned), "ls-remote", "--quiet", "--", url, *names)
             except _Moved:
-                place, pinned = _moved_to(url, allow_private, named=url)
-                options = [word for key, value in pinned for word in ("-c", f"{key}={value}")]
-                said = _git(Path(folder), *options, "ls-remote", "--quiet", "--", place, *names)
+                place, pinned = _moved_to(url, allow_private, named="" if addresses is not None else url)
+                said = _git(Path(folder), *_as_options(pinned), "ls-remote", "--quiet", "--", place, *names)
     found = {
         name: commit
         for commit, _, name in (line.partition("\t") for line in said.decode("utf-8", "replace").splitlines())

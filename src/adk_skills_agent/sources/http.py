@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 from adk_skills_agent.errors import SourceError
 
@@ -98,7 +99,8 @@ class WebClient:
             watched: dict[str, Any] = {}
             if not private_is_fine:
                 refuse_private(url)
-                watched["trace"] = functools.partial(_refuse_peer, url)
+                if not _has_proxy(url):  # which looks the name up itself, and is at a private address often
+                    watched["trace"] = functools.partial(_refuse_peer, url)
             wanted = {**headers, "Accept-Encoding": "identity"}
             with self._client.stream("GET", url, headers=wanted, extensions=watched) as answer:
                 if answer.status_code not in _REDIRECTS:
@@ -148,6 +150,13 @@ def refuse_private(url: str) -> tuple[str, ...]:
     for address in addresses:
         _refuse_address(address, url)
     return addresses
+
+
+def _has_proxy(url: str) -> bool:
+    """Whether a URL is asked for at a proxy that the environment names."""
+    proxies, parts = getproxies_environment(), urlsplit(url)
+    named = proxies.get(parts.scheme) or proxies.get("all")
+    return bool(named) and not proxy_bypass(parts.netloc.rpartition("@")[2])
 
 
 def _refuse_peer(url: str, event: str, about: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -16,6 +17,7 @@ _SHORT = r"(?P<repo>[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100})(?:/(?P<
 _SCP = r"(?P<user>[A-Za-z0-9._-]+)@(?P<host>[A-Za-z0-9.-]+):(?!//)(?P<path>[^@]+?)(?:@(?P<ref>.+))?"
 _PACKAGE = r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==(?P<version>[A-Za-z0-9.+!_-]+))?"
 _TREE = r"/(?P<repo>.+?)(?:/-)?/(?:tree|blob)/(?P<ref>[^/]+)(?:/(?P<path>.+))?"
+_SERVER = r"(?:[^\s@:/\\\[\]]+@)?(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s@:/\\\[\]]+)(?::\w*)?"  # as git reads one, too
 _FETCHED_AT = r"[A-Za-z0-9][A-Za-z0-9._:+!-]{0,250}"
 _REF = r"(?!-)[A-Za-z0-9][A-Za-z0-9._/+-]{0,250}"
 
@@ -103,6 +105,10 @@ def check_locked(origin: Origin, commit: str) -> None:
     controls = any(ord(char) < 32 or ord(char) == 127 for char in origin.location)
     if not origin.location or origin.location.startswith("-") or controls:
         raise ValueError(f"{origin.location[:80]!r} is no source")
+    if "://" in origin.location and origin.kind is not OriginKind.MCP:
+        _ = urlsplit(origin.location).port  # raises for one that is none
+    if origin.kind is OriginKind.GIT and not _is_repository(origin.location):
+        raise ValueError(f"{origin.location[:80]!r} is no URL of a repository")
     if is_package and not re.fullmatch(_PACKAGE, origin.location):
         raise ValueError(f"{origin.location[:80]!r} is no name of a package")
     for text, pattern in ((origin.ref, _REF), (commit, _FETCHED_AT)):
@@ -110,6 +116,15 @@ def check_locked(origin: Origin, commit: str) -> None:
             raise ValueError(f"{text[:80]!r} is no branch, tag, commit or version")
     if origin.subpath and not {"", ".", ".."}.isdisjoint(origin.subpath.split("/")):
         raise ValueError(f"the path {origin.subpath[:80]!r} leaves the source")
+
+
+@lru_cache(maxsize=256)
+def _is_repository(location: str) -> bool:
+    """Whether git and we take it for the same place: ``/x`` is a folder for git, ``http::http://x`` a server."""
+    try:
+        return _git_url(location).location == location
+    except (ConfigError, ValueError):
+        return False
 
 
 def repository_of(origin: Origin) -> str:
@@ -214,8 +229,10 @@ def _git_url(text: str) -> Origin:
     if parts.scheme not in {"https", "http", "ssh", "git", "file"}:
         raise ConfigError(f"{parts.scheme}:// is not fetched from. Use https, ssh or file.")
     path, _, ref = parts.path.partition("@")
-    place = urlunsplit((parts.scheme, parts.netloc, path.rstrip("/"), "", ""))
-    return Origin(OriginKind.GIT, _without_secret(place), ref, subpath)
+    place = _without_secret(urlunsplit((parts.scheme, parts.netloc, path.rstrip("/"), "", "")))
+    if parts.scheme != "file" and not re.fullmatch(_SERVER, parts.netloc):
+        raise ConfigError(f"{text!r} names no server. Write git+https://host/path.git@ref#folder.")
+    return Origin(OriginKind.GIT, place, ref, subpath)
 
 
 def _without_secret(url: str) -> str:

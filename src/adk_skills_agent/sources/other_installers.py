@@ -7,11 +7,13 @@ from any other source.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adk_skills_agent.catalog.scopes import project_root
+from adk_skills_agent.catalog.settings import RegistryConfig, home_folder
 from adk_skills_agent.errors import ConfigError, ParseError, SourceError, nearest
 from adk_skills_agent.format import ParsedSkill, normalise_name, parse_text
 from adk_skills_agent.sources.lock_file import SkillLock
@@ -56,14 +58,29 @@ def listed_elsewhere(source: str, project_root: Path, skills_folder: Path) -> di
     return found
 
 
+def project_of_list(source: str, project: Path) -> Path | None:
+    """The project that a list of :func:`listed_elsewhere` belongs to; None for the user's own list.
+
+    ``project`` is the one that ``gh:`` looks into. Who named what is in the list, :mod:`.named` says (row 427).
+    """
+    if source == BY_GH:
+        return project
+    path = Path(source).resolve()
+    home = home_folder(RegistryConfig())
+    if home is not None and path == (Path(home) / ".agents" / USER_LOCK).resolve():
+        return None
+    return Path(project_root(str(path.parent)))
+
+
 def fetch_listed(
     listed: Mapping[str, Origin],
     names: Sequence[str] = (),
     *,
+    by: Callable[[Origin], Sequence[Origin] | None],
     allow_private: bool = False,
     signatures: SignaturePolicy | None = None,
 ) -> list[FetchedSkill]:
-    """The skills of a list, one request for each source.
+    """The skills of a list, one request for each source; ``by`` says who named one, as :func:`~.fetch.opened` has it.
 
     Raises ``SourceError`` when a source cannot be fetched, or has a skill no more, or ``ConfigError`` when the list has
     no such name.
@@ -81,10 +98,14 @@ def fetch_listed(
     fetched: list[FetchedSkill] = []
     for origin, members in groups.items():
         if origin.kind not in _BY_FOLDER:
-            fetched += fetch_skills(origin, members, allow_private=allow_private, signatures=signatures)
+            fetched += fetch_skills(
+                origin, members, allow_private=allow_private, signatures=signatures, named_by=by(origin)
+            )
             continue
         folders = [listed[name].subpath for name in members]
-        found = fetch_skills(origin, folders=folders, allow_private=allow_private, signatures=signatures)
+        found = fetch_skills(
+            origin, folders=folders, allow_private=allow_private, signatures=signatures, named_by=by(origin)
+        )
         have = {one.origin.subpath for one in found}
         gone = [
             f"{name} ({folder or '.'})" for name, folder in zip(members, folders, strict=True) if folder not in have

@@ -236,6 +236,18 @@ class Project:
             return replace(origin, location=str((self.root / origin.location).resolve()))
         return origin
 
+    def named_by(self, origin: Origin, *, allow_private: bool = False) -> tuple[Origin, ...] | None:
+        """Who named a source of the lock, as :func:`~.fetch.opened` has it (row 427).
+
+        None for the user: it is his own lock, a source that he added, a folder of the project, a project that he
+        trusts, or he allows what is private. Empty for somebody else: the lock and the manifest come with a clone.
+        """
+        if self.scope == "user" or allow_private:
+            return None
+        from adk_skills_agent.sources.named import named_by
+
+        return named_by(origin, self.root)
+
     def _relative(self, origin: Origin) -> Origin:
         if origin.kind in {OriginKind.FOLDER, OriginKind.ARCHIVE} and "://" not in origin.location:
             place, root = Path(origin.location), self.root.resolve()
@@ -313,10 +325,13 @@ class Project:
     ) -> None:
         """Install skills and pin them.
 
+        What they are from counts as named by the user from now on, see :meth:`named_by`.
+
         ``wanted`` are the names that the manifest asks for (None for all); the others came as what these need. ``link``
         installs a link to the store and no copy; ``replace_edits`` replaces a folder that is not what the lock says.
         Raises ``SourceError`` when such a folder is there, or the disk does not take the skill.
         """
+        from adk_skills_agent.sources.named import keep_named
         from adk_skills_agent.sources.other_installers import is_gh_copy
 
         with self.changing() as change:
@@ -345,6 +360,7 @@ class Project:
             change.apply(
                 [(entry, skill.tree) for entry, skill in zip(entries, skills, strict=True)], wanted=wanted, link=link
             )
+        keep_named(skill.origin for skill in skills)
 
     def refuse_other_sources(self, skills: Sequence[FetchedSkill], asked: Sequence[str]) -> None:
         """Refuse what came as a need of others and would replace a skill that is wanted, or needed, from elsewhere.
@@ -425,7 +441,7 @@ class Project:
             frozen: Nothing but what the lock says; any difference is an error, and lock and manifest stay.
             link: Install links to the store.
             force: Replace folders with local edits; their files are kept.
-            allow_private: As :func:`~.fetch.opened`.
+            allow_private: As :func:`~.fetch.opened`, and whatever the lock names is fetched.
             signatures: Whose signatures count; the project's own policy when None. What the store has was verified
                 when it was locked; what must be fetched again is verified again.
 
@@ -540,6 +556,7 @@ class Project:
             allow_private=allow_private,
             signatures=policy if policy.required else None,
             tag=ref,
+            named_by=self.named_by(origin, allow_private=allow_private),
         )
         found = {one.origin.subpath: one for one in fetched_now}
         trees = {}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 from adk_skills_agent.errors import ConfigError, SkillsError, SourceError
 from adk_skills_agent.sandbox import temporary_prefix
-from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills, whole_source
+from adk_skills_agent.sources.fetch import FetchedSkill, addresses_of, fetch_skills, whole_source
 from adk_skills_agent.sources.git import newest_commit
 from adk_skills_agent.sources.lock_file import LockedSkill
 from adk_skills_agent.sources.origin import Origin, OriginKind
@@ -264,7 +264,10 @@ def plan_updates(
     for origin, group in groups.items():
         try:
             refused: dict[str, str] = {}
-            found = _newest(origin, group, refused, allow_private=allow_private, signatures=signatures)
+            named_by = project.named_by(origin, allow_private=allow_private)
+            found = _newest(
+                origin, group, refused, allow_private=allow_private, signatures=signatures, named_by=named_by
+            )
         except (SourceError, ConfigError) as error:  # the other sources go on
             updates += [_failed(skill, error) for skill in group]
             continue
@@ -290,9 +293,11 @@ def _newest(
     *,
     allow_private: bool,
     signatures: SignaturePolicy | None,
+    named_by: Sequence[Origin] | None,
 ) -> Mapping[str, FetchedSkill | None | Literal["same"]]:
     if origin.kind is OriginKind.GIT:
-        commit = newest_commit(origin.location, origin.ref, allow_private=allow_private)
+        addresses = addresses_of(origin, allow_private=allow_private, named_by=named_by)
+        commit = newest_commit(origin.location, origin.ref, allow_private=allow_private, addresses=addresses)
         if all(skill.commit == commit and (skill.signer or signatures is None) for skill in group):
             return {skill.origin.subpath: "same" for skill in group}
     # A package keeps the version that was asked for, as a repository keeps the branch.
@@ -301,6 +306,7 @@ def _newest(
         folders=[skill.origin.subpath for skill in group],
         allow_private=allow_private,
         signatures=signatures,
+        named_by=named_by,
         refused=refused,
     )
     return {skill.origin.subpath: skill for skill in found}
@@ -356,7 +362,12 @@ def _base(project: Project, locked: LockedSkill, *, allow_private: bool) -> Skil
         return read_tree(folder, f"The installed skill {locked.name!r}", skipped=NOT_COMPARED)
     origin = project.origin_of(locked)
     pinned = origin.at(locked.commit) if origin.kind in {OriginKind.GIT, OriginKind.PACKAGE} else origin
-    for skill in fetch_skills(whole_source(pinned), folders=[origin.subpath], allow_private=allow_private):
+    for skill in fetch_skills(
+        whole_source(pinned),
+        folders=[origin.subpath],
+        allow_private=allow_private,
+        named_by=project.named_by(origin, allow_private=allow_private),
+    ):
         if skill.tree.digest == locked.source_tree:
             return skill.tree
     raise SourceError(

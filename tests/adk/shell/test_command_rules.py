@@ -811,3 +811,65 @@ def test_row_316_a_yes_to_a_command_is_not_one_with_other_variables() -> None:
     ):
         assert [one.partition(":")[0] for one in decide_command(rules, line).subjects] == ["line"], line
     assert decide_command(rules, "GIT_AUTHOR_NAME=me git commit -m x").verdict.value == "allow"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("npm exec git push", "npm exec -- git push", "npm x -y git push", "npm exec --call 'git push'"),
+        *("pnpm exec git push", "yarn exec git push", "bun x git push", "npm --silent exec git push"),
+        *("bundle exec git push", "pyenv exec git push", "asdf exec git push", "opam exec -- git push"),
+        *("conda run git push", "conda run -n base git push", "hatch run git push", "hatch run test:git push"),
+        *("mise exec -- git push", "mise exec node@22 -- git push", "mise x -- git push", "direnv exec . git push"),
+        *("rustup run stable git push", "uv tool run git push", "uv --offline 'run' git push", 'npm -s "$X" git push'),
+        *("ip netns exec x git push", "ip vrf exec x git push", "ip -n x netns exec y git push"),
+        *("cmake -E env git push", "cmake -E env A=1 git push", "cmake -E time git push", "cmake -E chdir / git push"),
+        *("systemd-inhibit git push", "systemd-cat git push", "dbus-launch git push"),
+        *("sem git push", "tini -- git push"),
+        *("dumb-init git push", "gosu root git push", "su-exec root git push"),
+        *("torsocks git push", "firejail git push"),
+        *("faketime now git push", "tmux new -d git push", "screen -dm git push", "gdb --args git push"),
+        *("s6-setuidgid x git push", "softlimit git push", "daemonize git push", "nodemon git push"),
+        *("busybox.static sh -c 'git push'", "busybox-1.36 sh -c 'git push'", "bash-static -c 'git push'"),
+        *("bash5 -c 'git push'", "bash-5.2 -c 'git push'", "ksh93 -c 'git push'", "lksh -c 'git push'"),
+        *("oksh -c 'git push'", "rzsh -c 'git push'", "/opt/mksh-static -c 'ls; git push'"),
+        *("/usr/lib/git-core/git-push", "git-push origin main", "/usr/lib/git-core/git push", "git send-pack origin"),
+        *("git -C x send-pack origin", "git subtree push --prefix x origin m", "git lfs push origin main"),
+        *("git http-push origin", "git -c a=b -C x lfs push", "/usr/lib/git-core/git-send-pack origin"),
+    ],
+)
+def test_row_428_more_programs_that_start_others_and_more_names_hide_no_command(line: str) -> None:
+    """Seen: with ``git push *`` denied, ``npm exec git push`` or ``bash5 -c 'git push'`` was allowed."""
+    assert decide_command(Permissions(commands={"git push *": "deny"}), line).verdict.value == "deny"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("at now <<< 'git push'", "batch <<< 'git push'", "newgrp x <<< 'git push'", "pwsh -c 'git push'"),
+        *("tmux new-session 'git push'", "expect -c 'spawn git push'", "nodemon --exec 'git push'"),
+        *("nu -c 'git push'", "xonsh -c 'git push'", "fd -x git push", "fdfind . --exec git push", "fd -HX git push"),
+        *("rg --pre 'git push' x", "rg --pre=./x y", "hg --config alias.x='!git push' x", "nix shell p -c git push"),
+        *("dpkg --pre-invoke='git push' -l", "wget --use-askpass='git push' x", "npm exec --weird git push"),
+        *("bash5 <<< 'git push'", "lksh -s < x", "npm --silent $X", "rsync -ave ./x a b:"),
+    ],
+)
+def test_row_428_what_cannot_be_known_of_them_is_asked(line: str) -> None:
+    assert decide_command(Permissions(commands={"git push *": "deny"}), line).verdict.value in ("ask", "deny")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("npm install", "npm run build", "npm test -- --run exec", 'npm --prefix "$D" run build', "npm --silent test"),
+        *("npm exec prettier -- --check .", "yarn build", "pnpm install", "bundle exec rspec", "bundle install"),
+        *("conda run -n base python x.py", "hatch run test:pytest -x", "pdm run pytest", "bun run build"),
+        *("cmake -S . -B $BUILD", "cmake -E make_directory x", "ip -o addr show $DEV", "ip netns list"),
+        *("bash build-5.2.sh", "bash5 build.sh", "busybox.static ls", "rg --pretty x", "rg --pre-glob '*.pdf' x"),
+        *("fd -e md -H x", "git lfs pull", "git subtree pull --prefix x o m", "git stash push", "git-lfs ls-files"),
+        *("hg log", "nix flake check", "dpkg -l", "wget --user=x https://x.example", "uv tool install ruff"),
+        *("rsync -avz a b", "tar -xzf a.tgz", "ssh -v host ls"),
+    ],
+)
+def test_row_428_usual_commands_of_these_programs_are_not_asked_about(line: str) -> None:
+    assert decide_command(Permissions(commands={"git push *": "deny"}), line).verdict.value == "allow"

@@ -33,8 +33,11 @@ from adk_skills_agent.adk.shell.command_starters import (
     RUNNERS,
     STARTERS,
     Starter,
+    is_shell,
     names_programs,
+    same_for_git,
     started_by_git,
+    without_edition,
 )
 from adk_skills_agent.adk.shell.command_words import ANY, AS_BLANKS, AS_LINE, LINE_END, Word, text_of, word_of
 from adk_skills_agent.errors import ConfigError
@@ -55,7 +58,6 @@ _MOST_SHELLS = 5  # a line in a line in a line
 _MOST_LINES = 30  # that are read within one
 _MOST_JOINED = 100  # words that become one line
 _MOST_NESTED = 12  # a program that starts a program that starts a program
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"})
 # What bash does not take for white space but others may, and what no command line needs.
 _ODD = re.compile(r"[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f\ue000-\uf8ff\ud800-\udfff]")
 # The grammar takes these for white space, bash for a word that begins with a space.
@@ -386,7 +388,7 @@ class _Reader:
         self._nested -= 1
 
     def _command_of(self, words: tuple[Word, ...]) -> None:
-        name = words[0].text.rpartition("/")[2]
+        name = without_edition(words[0].text.rpartition("/")[2])
         if not words[0].known or not name:
             self._doubt("only its run decides which command it is")
             self._found.commands.append(words)
@@ -424,7 +426,7 @@ class _Reader:
             for word in arguments[:1]:
                 if word.text not in ("-", "-l", "-p"):
                     self._line(word.text, known=word.known)
-        elif name in _SHELLS:
+        elif is_shell(name):
             self._shell(name, arguments)
         elif name == "find":
             self._find(arguments)
@@ -434,6 +436,8 @@ class _Reader:
             self._runner(name, list(arguments))
         elif name in LINE_OPTIONS:
             self._line_options(name, arguments)
+        elif name.startswith("git-"):  # as git itself calls it: /usr/lib/git-core/git-push
+            self._simple([Word("git"), Word(name[4:]), *arguments])
         elif name in OTHER_STARTERS or _LOADER.fullmatch(name):
             self._doubt(f"it is not known which command '{name}' starts")
             for position in range(min(len(arguments), _MOST_STARTS)):
@@ -460,6 +464,9 @@ class _Reader:
             doubt = started_by_git(texts)
             if doubt:
                 self._doubt(doubt)
+            same, behind = same_for_git(texts)
+            if same:
+                self._found.commands.append((Word("git"), Word(same), *arguments[behind:]))
             started = arguments[texts.index("run") + 1 :] if "bisect" in texts and "run" in texts else ()
             if started:
                 self._simple(started)
@@ -513,21 +520,38 @@ class _Reader:
         """``split --filter=LINE`` and its kin; a long option may be typed in part."""
         for word in arguments:
             typed = word.text.partition("=")[0]
+            letters = word.text[1:] if _LETTERS.fullmatch(word.text) else ""
             for option in LINE_OPTIONS[name]:
-                if word.text.startswith(option) or (len(typed) > 3 and option.startswith(typed)):
+                in_part = len(typed) > 3 and option.startswith(typed)
+                if word.text.startswith(option) or in_part or (len(option) == 2 and option[1] in letters):
                     self._doubt(f"the option {typed[:20]} of '{name}' starts a program")
 
     def _runner(self, name: str, arguments: list[Word]) -> None:
-        """``uv run`` and its kin: the command behind ``run``."""
-        if arguments and not arguments[0].text.startswith(("-", ANY)):
-            if arguments[0].text == "run":
-                self._starter(f"{name} run", RUNNERS[name], arguments[1:])
-        elif any(word.text == "run" or not word.known for word in arguments):
+        """``uv run``, ``npm exec`` and their kin: the command behind a word of theirs."""
+        verbs = RUNNERS[name]
+        texts = [word.text for word in arguments]
+        for verb, starter in verbs.items():
+            own = len(verb.split())
+            if texts[:own] == verb.split():
+                behind = arguments[own:]
+                if "--" in texts[own + 1 :]:  # behind names of tools
+                    self._simple(arguments[texts.index("--", own + 1) + 1 :])
+                if name == "hatch" and behind:  # ENVIRONMENT:COMMAND
+                    behind[0] = replace(behind[0], text=behind[0].text.rpartition(":")[2])
+                self._starter(f"{name} {verb}", starter, behind)
+                return
+        if texts and not texts[0].startswith(("-", ANY)):
+            return
+        last = {verb.split()[-1] for verb in verbs}
+        unknown = [word for word in arguments if not word.known] if any(" " not in verb for verb in verbs) else []
+        if not last.isdisjoint(texts) or any(not word.single for word in unknown):
             self._doubt(f"it is not known which command '{name}' starts")
-            places = [position for position, word in enumerate(arguments) if word.text == "run"]
+        if unknown or not last.isdisjoint(texts):
+            places = [at for at, word in enumerate(arguments) if word.text in last or word in unknown]
             for position in places[:_MOST_STARTS]:
-                if arguments[position + 1 :]:
-                    self._found.commands.append(tuple(arguments[position + 1 :]))
+                for start in (position + 1, position + 2):  # a folder or a toolchain may stand before it
+                    if arguments[start:]:
+                        self._found.commands.append(tuple(arguments[start:]))
 
     def _shell(self, name: str, arguments: Sequence[Word]) -> None:
         """A shell: the line behind ``-c``, which stands behind all options and their values (row 187)."""
@@ -735,6 +759,7 @@ _SIMPLE_EXPANSION = re.compile(r"\$(?:\w+|[@*#?$!-])")
 _DUPLICATED = re.compile(r"\d*[<>]&\s*(?!-|\d+-?(?:\s|$))(?![\w./+:@%-]+(?:\s|$))")  # another word than a number
 _EVALUATING_TEST = re.compile(r"(?<!\S)-(?:eq|ne|lt|le|gt|ge|v)(?!\w)")
 _MOST_STARTS = 20  # words that are looked at as the first of a command
+_LETTERS = re.compile(r"-[A-Za-z]{2,}")  # short options together
 _LOADER = re.compile(r"ld-linux.*\.so.*|ld-musl.*\.so.*|ld\.so.*|ld-\d.*\.so")
 # Of bash, which takes them with one hyphen, too.
 _LONG_NAMES = (

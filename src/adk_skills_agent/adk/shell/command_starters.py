@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,9 +12,26 @@ _STARTING = (
     "runuser pkexec systemd-run start-stop-daemon unbuffer fakeroot bwrap numactl toybox uclampset pipesz setpgid "
     "coresched runcon logsave run-parts dpkg-architecture capsh aa-exec cgexec eatmydata valgrind ltrace rlwrap "
     "chronic xvfb-run gpg-agent csh tcsh fish yash posh sotruss catchsegv enosys pee mispipe hyperfine entr cpulimit "
-    "proot npx bunx uvx pipx nix-shell perf debconf"
+    "proot npx bunx uvx pipx nix-shell perf debconf "
+    "systemd-inhibit systemd-cat dbus-launch sem tini dumb-init gosu su-exec torsocks torify proxychains proxychains4 "
+    "faketime firejail tmux screen at batch newgrp daemon daemonize nodemon watchexec gdb expect s6-setuidgid "
+    "setuidgid softlimit envdir chpst pwsh powershell nu elvish xonsh osh ysh"
 )
 OTHER_STARTERS = frozenset(_STARTING.split())
+
+_EDITION = re.compile(r"[-.](?:static|\d[\d.]*)$")
+_SHELL = re.compile(r"(?:r?(?:ba|z|k)|d?a|[mlo]k|pdk)?sh[\d.]*")
+
+
+def without_edition(name: str) -> str:
+    """The name of a program without its version: ``bash`` for ``bash-5.2`` and ``bash-static``."""
+    return _EDITION.sub("", name)
+
+
+def is_shell(name: str) -> bool:
+    """Whether a program is a shell with the syntax of ``sh`` (row 428)."""
+    return _SHELL.fullmatch(name) is not None
+
 
 # Variables that name a program, its options or the folder of its settings (row 316), besides those nobody may grant.
 _NAMING = (
@@ -141,7 +159,35 @@ _RUNNER = Starter(
     ),
     asks=_options("-m --module -s --script -h --help"),  # Python runs it
 )
-RUNNERS: Mapping[str, Starter] = {"uv": _RUNNER, "poetry": Starter(), "pipenv": Starter(), "pdm": Starter()}
+_OF_CONDA = Starter(
+    alone=_options("-v --verbose --no-capture-output --live-stream"), with_value=_options("-n --name -p --prefix --cwd")
+)
+_OF_NPM = Starter(
+    alone=_options("-y --yes --no --workspaces -r --recursive --offline -q --quiet"),
+    with_value=_options("-p --package --workspace"),
+    lines=_options("-c --call"),
+)
+_IN_A_PLACE = Starter(before=1)  # a folder, a toolchain or a network before the command
+
+
+def _runners(names: str, verbs: str, starter: Starter) -> dict[str, Mapping[str, Starter]]:
+    return {name: dict.fromkeys(verbs.split(), starter) for name in names.split()}
+
+
+RUNNERS: Mapping[str, Mapping[str, Starter]] = {
+    "uv": {"run": _RUNNER, "tool run": Starter()},
+    **_runners("poetry pipenv pdm hatch pixi rye devbox volta doppler op", "run", Starter()),
+    **_runners("conda mamba micromamba", "run", _OF_CONDA),
+    **_runners("npm pnpm yarn", "exec x dlx", _OF_NPM),
+    **_runners("bun", "run exec x", Starter()),
+    **_runners("bundle pyenv rbenv nodenv asdf mise fnm opam stack cabal aws-vault", "exec x", Starter()),
+    **_runners("direnv", "exec", _IN_A_PLACE),
+    **_runners("rustup", "run", _IN_A_PLACE),
+    "ip": {"netns exec": _IN_A_PLACE, "vrf exec": _IN_A_PLACE},
+    "cmake": {"-E env": Starter(assignments=True), "-E time": Starter(), "-E chdir": _IN_A_PLACE},
+}
+"""Programs that start what stands behind a word of theirs."""
+
 LINE_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "split": ("--filter",),
     "sort": ("--compress-program",),
@@ -153,6 +199,13 @@ LINE_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "ssh": ("-o", "-F"),
     "scp": ("-o", "-F", "-S", "-D"),
     "sftp": ("-o", "-F", "-S", "-D"),
+    "fd": ("-x", "-X", "--exec", "--exec-batch"),
+    "fdfind": ("-x", "-X", "--exec", "--exec-batch"),
+    "rg": ("--pre=",),
+    "hg": ("--config",),
+    "nix": ("-c", "--command"),
+    "dpkg": ("--pre-invoke", "--post-invoke"),
+    "wget": ("--use-askpass",),
 }
 """Options of programs that start what their value says."""
 
@@ -177,6 +230,28 @@ _PLAIN = tuple(_PLAIN_SETTINGS.split())
 
 
 _WITH_VALUE = ("-C", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--attr-source")
+
+
+# Other names for what a command of git does.
+_SAME_OF_GIT: Mapping[tuple[str, ...], str] = {
+    ("send-pack",): "push",
+    ("http-push",): "push",
+    ("subtree", "push"): "push",
+    ("lfs", "push"): "push",
+    ("fetch-pack",): "fetch",
+    ("http-fetch",): "fetch",
+}
+
+
+def same_for_git(words: Sequence[str]) -> tuple[str, int]:
+    """The command that arguments of ``git`` have another name of, and where its arguments begin; empty for none."""
+    position = 0
+    while position < len(words) and words[position].startswith("-"):
+        position += 2 if words[position] in (*_WITH_VALUE, "-c", "--config-env") else 1
+    for names, command in _SAME_OF_GIT.items():
+        if tuple(words[position : position + len(names)]) == names:
+            return command, position + len(names)
+    return "", 0
 
 
 def started_by_git(words: Sequence[str]) -> str:
