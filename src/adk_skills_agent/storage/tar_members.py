@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tarfile
-from typing import Any, Self
+from typing import Any
 
 _MOST_HEADER_BYTES = 8 << 10  # of a long name, or of whatever else an archive says about one member
 _MOST_GLOBAL_BYTES = 1 << 10  # of what it says about all, of which each member gets a copy; git says its commit
@@ -27,14 +27,13 @@ class BoundedMember(tarfile.TarInfo):
     (row 318).
     """
 
-    @classmethod
-    def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:  # noqa: D102  # see TarInfo
-        info = super().frombuf(buf, encoding, errors)
-        if info.size < 0:
+    def _proc_member(self, archive: Any) -> Any:
+        # Every header of an archive passes here in all versions; some updates of Python read it without frombuf().
+        if self.size < 0:
             raise tarfile.ReadError("a member says a size that nothing has")
-        if info.type in _EXTENDED and info.size > _MOST_HEADER_BYTES:
+        if self.type in _EXTENDED and self.size > _MOST_HEADER_BYTES:
             raise tarfile.ReadError("it has a header longer than any that is made")
-        return info
+        return super()._proc_member(archive)  # type: ignore[misc]
 
     def _proc_pax(self, archive: Any) -> Any:
         if self.type == tarfile.XGLTYPE and (self.size > _MOST_GLOBAL_BYTES or archive.pax_headers):
