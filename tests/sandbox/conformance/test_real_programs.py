@@ -76,7 +76,7 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-async def test_a_program_of_the_system_works(box, backend, name: str) -> None:
+async def test_a_program_of_the_system_works(box, backend, name: str, tmp_path: Path) -> None:
     if not backend.is_local or shutil.which(name) is None:
         pytest.skip(f"{name} is not installed here")
     if name in NEEDS_SOCKETS and backend.level is IsolationLevel.LANDLOCK:
@@ -91,6 +91,10 @@ async def test_a_program_of_the_system_works(box, backend, name: str) -> None:
             "the temporary folder lies in one that the run's user may not enter, and git goes there by its path"
         )
     result = await box.bash(PROGRAMS[name], memory_bytes=4 << 30, pids=256, open_files=1024, wall_seconds=60)
+    if result.status is Status.ERROR:
+        outside = subprocess.run(["bash", "-c", PROGRAMS[name]], cwd=tmp_path, capture_output=True, check=False)
+        if outside.returncode != 0:
+            pytest.skip(f"{name} does not work here, without a sandbox either: {outside.stderr[-200:]!r}")
     assert result.status is Status.OK, result.stderr
 
 

@@ -715,7 +715,11 @@ def test_what_a_fork_shared_counts_once_when_it_ends_during_the_look(monkeypatch
 def test_row_177_a_process_that_does_not_show_its_open_files_may_hold_anything_unless_it_is_ours(monkeypatch):
     """Seen: 2.3 GiB of a plain user's run with a limit of 512 MiB, behind ``prctl(PR_SET_DUMPABLE, 0)``."""
 
+    listed = os.listdir
+
     def denied(path: str) -> list[str]:
+        if path == "/proc":
+            return listed(path)
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
     pid = os.getpid()
