@@ -113,6 +113,34 @@ async def test_row_415_output_of_a_session_that_waits_is_searched_at_once():
     assert fed == [b"abc", b"d"]
 
 
+async def test_row_415_both_streams_come_out_in_their_order_unless_they_take_turns_all_the_time():
+    """Seen: of output that comes at once, as from a pod, all of stdout came before stderr."""
+    fed = []
+
+    class Kept:
+        total = 0
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def feed(self, data: bytes) -> float:
+            fed.append((self.name, data))
+            return 0.0
+
+    streams = {1: Kept("out"), 2: Kept("err")}
+    answer = Answer(1, SandboxPolicy(), streams, lambda _: None)  # type: ignore[arg-type]
+    for number, data in ((1, b"one"), (2, b"two"), (1, b"thr"), (1, b"ee")):
+        answer.take({"t": "out", "id": 1, "s": number, "b64": base64(data)})
+    answer.pass_on()
+    assert fed == [("out", b"one"), ("err", b"two"), ("out", b"three")]
+    fed.clear()
+    for number in range(400):
+        answer.take({"t": "out", "id": 1, "s": 1 + number % 2, "b64": base64(b".")})
+    answer.pass_on()
+    assert len(fed) < 20
+    assert sum(len(data) for name, data in fed if name == "err") == 200
+
+
 def test_row_415_who_is_alone_need_not_wait_and_others_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch):
     now = [100.0]
     monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise.time.monotonic", lambda: now[0])
