@@ -591,7 +591,9 @@ class _Question:
         return str(self._decision.rule) if self._decision.rule is not None else ""
 
     def _what(self) -> str:
-        return _ACTIONS[self._decision.action].format(skill=cut(self._skill.name), target=cut(self._decision.target))
+        return _ACTIONS[self._decision.action].format(
+            skill=_shortened(self._skill.name), target=_shortened(self._decision.target)
+        )
 
     def _hint(self) -> str:
         sentences = [f"{self._what()}? ({self._decision.reason}; version {self.version[:_SHOWN_DIGEST]})"]
@@ -705,11 +707,11 @@ def refusal(code: ErrorCode, sentence: str) -> dict[str, Any]:
 def _listed(names: Collection[str]) -> str:
     shown = list(names)[:_NAMED_TOOLS]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return ", ".join(map(cut, shown)) + more
+    return ", ".join(map(_shortened, shown)) + more
 
 
-def cut(name: str) -> str:
-    """A name in a question: of a long one the beginning and the end."""
+def _shortened(name: str) -> str:
+    """A name as a question shows it: the beginning and the end of a long one."""
     return name if len(name) <= _MOST_SHOWN else f"{name[: _MOST_SHOWN - 28]}...{name[-25:]}"
 
 

@@ -435,8 +435,8 @@ _MAY_GO_ON = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENE
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Forget what the functions had that raised an error: who waits for it keeps it in a circle, until Python looks for
-    those; a file of 8 MB each (row 425).
+    """Forget the local variables of the functions that raised an error: the error, its future and the frames form a
+    cycle, which kept a file of 8 MB each until the garbage collector ran (row 425).
     """
     while error is not None:
         place = error.__traceback__

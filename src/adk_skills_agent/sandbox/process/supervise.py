@@ -253,7 +253,8 @@ CHUNK = 1 << 16
 _READS_PER_TURN = 4  # then other callbacks of the loop are called
 _CALL_SECONDS, _MORE_SECONDS = 0.001, 0.5
 _TURN_SECONDS = 5.0  # who did nothing for so long takes no part
-_EVENT_SECONDS, _FEW_TIMES, _FEW_BYTES, _LEAST_REST_SECONDS = 0.0001, 10, 4096, 0.01
+_EVENT_SECONDS, _LEAST_REST_SECONDS = 0.0001, 0.01
+_FEW_TIMES, _FEW_BYTES = 10, 4096  # a read of fewer bytes counts so many times
 _FIRST_LOOK_SECONDS = 0.002
 _LAST_LOOK_SECONDS = 0.05
 _UNKILLABLE_SECONDS = 5.0  # a process that survives SIGKILL so long hangs in the kernel
@@ -284,7 +285,7 @@ class Patience:
 class Turns:
     """Work that scripts make an event loop do takes a part of its time at most, in all runs of this process together.
 
-    Who made some rests before the next; users have equal parts. Whoever is alone need not rest.
+    Whoever made some rests before the next; users have equal parts. Whoever is alone need not rest.
 
     Args:
         share: The part.
@@ -304,7 +305,7 @@ class Turns:
         self._when[id(one)] = now
         if len(self._when) > 1 and now - self._looked >= _TURN_SECONDS:
             self._looked = now
-            self._when = {one: when for one, when in list(self._when.items()) if now - when < _TURN_SECONDS}
+            self._when = {known: when for known, when in list(self._when.items()) if now - when < _TURN_SECONDS}
             self._until = {name: until for name, until in list(self._until.items()) if until > now - self._ahead}
         if len(self._when) == 1:
             return 0.0

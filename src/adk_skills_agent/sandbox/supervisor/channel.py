@@ -16,7 +16,7 @@ from adk_skills_agent.sandbox.process.supervise import Stream
 from adk_skills_agent.sandbox.supervisor import frames
 
 _FILE_FRAMES = frozenset({"file", "skip", "gone"})
-_MOST_PIECES = 16
+_MOST_PIECES = 16  # changes from one stream to the other that are kept in what is passed on together
 _MOST_AT_ONCE = 1 << 16
 _MOST_REASON = 200
 _MOST_NUMBER = 1e15  # JSON has numbers that no float holds, and infinity
@@ -64,7 +64,7 @@ def check_ready(frame: frames.Frame) -> None:
 
 
 def bytes_of_each(found: Collection[frames.Frame], size: int) -> int:
-    """How many bytes a frame of output has where so many came together; those of files are not many and small ones."""
+    """The mean size of the frames of output in a read of ``size`` bytes; frames of files do not count."""
     return size // max(1, len([frame for frame in found if frame["t"] == "out"]))
 
 

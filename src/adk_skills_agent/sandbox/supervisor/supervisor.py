@@ -38,6 +38,7 @@ from adk_skills_agent.sandbox.supervisor.script_end import QuickEnd
 
 _CHUNK = 1 << 18
 _PIPE_CHUNK = 1 << 16
+# More small pieces of output than these at once, or than one in so many seconds for long, are gathered.
 _FEW_BYTES, _MOST_PIECES, _PIECE_SECONDS = 1 << 12, 50, 0.005
 _MOST_QUEUED = 1 << 20  # then what runs waits with its output until the host has read
 _MOST_LATE = 1 << 18  # from the end of one execution to that of the next; less than waits in the queue
