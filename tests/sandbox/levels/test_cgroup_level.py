@@ -162,6 +162,25 @@ async def test_a_script_that_kills_itself_did_not_run_out_of_memory():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("slots", [0, 1], ids=["made for the run", "made ahead"])
+async def test_what_a_program_reserves_and_does_not_use_is_no_memory(slots):
+    """Fifty threads beside data of 200 MiB: their stacks are 400 MiB that nobody touches."""
+    code = """
+import threading
+data, done = bytearray(200 << 20), threading.Event()
+threads = [threading.Thread(target=done.wait, daemon=True) for _ in range(50)]
+for thread in threads: thread.start()
+done.set()
+try:
+    bytearray(2 << 30)
+except MemoryError:
+    print("fifty threads, and no two gigabytes")
+"""
+    for _ in range(2):  # the second one may find a sandbox that was made ahead
+        result = await python(code, memory_bytes=512 * MIB, warm_slots=slots)
+        assert (result.status, result.stdout) == (Status.OK, b"fifty threads, and no two gigabytes\n"), result
+
+
 async def test_limits_of_none_are_none_and_the_smallest_ones_hold():
     code = "import mmap; m = mmap.mmap(-1, 600 << 20); m[::4096] = b'x' * len(m[::4096]); print('done')"
     assert (await python(code, memory_bytes=None, pids=None)).stdout == b"done\n"

@@ -405,10 +405,13 @@ def enforces_memory() -> bool:
     return sys.platform == "linux" and without_limits() is None
 
 
-def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[int, int, int], ...]:
+def process_limits(
+    policy: SandboxPolicy, processes: int | None, *, grouped: bool = False
+) -> tuple[tuple[int, int, int], ...]:
     """Resource, soft and hard limit of each process of a run, never above the hard ones this process has.
 
-    ``processes`` is how many processes and threads the run's user may have, None for no limit.
+    ``processes`` is how many processes and threads the run's user may have, None for no limit; ``grouped`` says that a
+    control group bounds the run's memory.
     """
     import resource
 
@@ -418,7 +421,7 @@ def process_limits(policy: SandboxPolicy, processes: int | None) -> tuple[tuple[
         resource.RLIMIT_FSIZE: policy.file_bytes,
         # RLIMIT_DATA and not RLIMIT_AS: it counts private writable memory, while runtimes such as V8, Go and the JVM
         # reserve far more address space than they ever use and would not even start.
-        resource.RLIMIT_DATA: policy.memory_bytes,
+        resource.RLIMIT_DATA: most_writable(policy.memory_bytes, grouped=grouped),
         resource.RLIMIT_NOFILE: policy.open_files,
         resource.RLIMIT_NPROC: processes,
         resource.RLIMIT_MEMLOCK: _LOCKED_BYTES,
@@ -449,6 +452,15 @@ def limit_of_cores() -> tuple[int, int, int]:
     return (resource.RLIMIT_CORE, most, most)
 
 
+def most_writable(memory_bytes: int | None, *, grouped: bool) -> int | None:
+    """The limit of what one process can write to (RLIMIT_DATA), touched or not: the stacks of threads, arenas.
+
+    Where a control group counts what is touched, it is twice ``memory_bytes``: fifty threads beside pandas reserve more
+    than they use. Larger wishes still end in the program's own error, after which a session goes on.
+    """
+    return None if memory_bytes is None else memory_bytes * (2 if grouped else 1)
+
+
 def most_of_user(pids: int | None, *, grouped: bool) -> int | None:
     """The limit of processes and threads (RLIMIT_NPROC) of a sandbox whose process 1 counts, too.
 
@@ -464,7 +476,7 @@ def import_limits(
     import resource
 
     wanted = {
-        resource.RLIMIT_DATA: memory_bytes,
+        resource.RLIMIT_DATA: most_writable(memory_bytes, grouped=grouped),
         resource.RLIMIT_NOFILE: open_files,
         resource.RLIMIT_NPROC: most_of_user(pids, grouped=grouped),
         resource.RLIMIT_MEMLOCK: _LOCKED_BYTES,

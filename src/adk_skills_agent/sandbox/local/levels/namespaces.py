@@ -198,7 +198,7 @@ class NamespacesRun(LocalRun):
         interpreter = () if script is None else command.argv[:script]
         spec = sandbox_spec(request, policy, interpreter, uid=self._uid, grouped=self._grouped)
         self._on_the_way = folders_on_the_way(spec.shown)
-        limits = process_limits(policy, most_of_user(policy.pids, grouped=self._grouped))
+        limits = process_limits(policy, most_of_user(policy.pids, grouped=self._grouped), grouped=self._grouped)
         # As a shell would set it.
         variables = {**environment, "PWD": str(request.cwd)}
         self._job = Job(command.argv, variables, str(request.cwd), script, limits)
