@@ -209,6 +209,24 @@ async def test_row_301_a_machine_that_comes_too_late_is_closed(tmp_path):
     assert [machine.closed for machine in machines.made[1:]] == [1]
 
 
+async def test_row_433_who_leaves_while_a_machine_is_made_has_no_further_one_until_it_is_gone(tmp_path):
+    """Seen: who came and left fifty times a second had a hundred machines, and the account none for anybody else."""
+    there = asyncio.Event()
+    machines = Machines(tmp_path, starts=there)
+    box = remote_sandbox(machines, most_runs=4)
+    for _ in range(20):
+        leaving = asyncio.create_task(box.run(ask("true", share=("ann", "1"))))
+        await asyncio.sleep(0.01)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+    assert 1 < len(machines.made) - 1 < 4
+    there.set()
+    assert (await box.run(ask("true", share=("bob", "1")))).status is Status.OK
+    assert (await box.run(ask("true", share=("ann", "1")))).status is Status.OK  # the places are there again
+    await box.close()
+    assert all(machine.closed for machine in machines.made[1:])
+
+
 async def test_row_302_one_user_does_not_have_all_machines(tmp_path):
     """Seen: two hundred sessions of one user were two hundred machines, and the service made none for anybody else."""
     machines = Machines(tmp_path)

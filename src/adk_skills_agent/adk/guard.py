@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -244,18 +245,22 @@ class RetryGuard:
 
 
 def entries_of(state: Any) -> Mapping[str, Any]:
-    """All entries of a session's state: a mapping, or google-adk's State, which is not a mapping."""
+    """All entries of a session's state: a mapping, or google-adk's State, which is not a mapping.
+
+    State copies what it is asked for, and all of its keys for ``to_dict()``; a client may have put any number into it
+    (rows 430 and 435). So they are read where it has them.
+    """
     if isinstance(state, Mapping):
         return state
+    changed, kept = getattr(state, "_delta", None), getattr(state, "_value", None)
+    if isinstance(changed, dict) and isinstance(kept, dict):
+        return ChainMap(changed, kept)
     whole = state.to_dict() if hasattr(state, "to_dict") else {}
     return whole if isinstance(whole, Mapping) else {}
 
 
 def texts_in(state: Any, key: str, most: int) -> list[str]:
-    """The last so many texts of a list in a session's state, into which a client may have put anything, of any size.
-
-    google-adk's State would copy all of what it is asked for (row 430).
-    """
+    """The last so many texts of a list in a session's state, into which a client may have put anything, of any size."""
     value = entries_of(state).get(key)
     return [text for text in value[-most:] if isinstance(text, str)] if isinstance(value, (list, tuple)) else []
 

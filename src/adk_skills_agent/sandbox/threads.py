@@ -115,6 +115,29 @@ class _Holder:
         self.parts: OrderedDict[str, _Holder] = OrderedDict()  # whose turn it is comes first
 
 
+class Place:
+    """A place of a :class:`Semaphore` that somebody has, for a block or for longer."""
+
+    def __init__(self, give_back: Callable[[], None]) -> None:
+        self.is_kept = False
+        self._give_back = give_back
+        self._lock = threading.Lock()
+
+    def keep(self) -> None:
+        """Have it beyond the block, until :meth:`give_back`: what was begun in it goes on."""
+        self.is_kept = True
+
+    def give_back(self) -> None:
+        """Give a place back that was kept. From any thread, and safe to call twice."""
+        with self._lock:
+            give_back, self._give_back = self._give_back, _nothing
+        give_back()
+
+
+def _nothing() -> None:
+    pass
+
+
 class Semaphore(contextlib.AbstractAsyncContextManager[None]):
     """``async with semaphore:`` waits for one of its places, first come first served, whatever event loop it is in.
 
@@ -180,17 +203,19 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
             self._hand_out()
 
     @contextlib.asynccontextmanager
-    async def turn(self, share: Share) -> AsyncIterator[None]:
+    async def turn(self, share: Share) -> AsyncIterator[Place]:
         """A place for somebody; their file work while they have it is done in turn, too (see :func:`submit`).
 
         To enter it raises TooManyRuns when too many wait already for the same user or session.
         """
         await self.take(share)
+        place = Place(functools.partial(self.give_back, share))
         try:
             with acting_for(share):
-                yield
+                yield place
         finally:
-            self.give_back(share)
+            if not place.is_kept:
+                self.give_back(share)
 
     async def __aenter__(self) -> None:
         await self.take(())

@@ -105,7 +105,7 @@ class WorkspaceClaim:
         """
         return self._opened or self._workspaces._open_folder(self)
 
-    def turn(self, *, writes: bool = True, call: str = "") -> contextlib.AbstractAsyncContextManager[None]:
+    def turn(self, *, writes: bool = True, call: str = "") -> contextlib.AbstractAsyncContextManager[object]:
         """Have the folder alone; waits while another run of the session has it.
 
         With a store the files are those of the session's last call, on whatever server that was, and are saved at the
@@ -151,7 +151,7 @@ class _StoredTurn(contextlib.AbstractAsyncContextManager[None]):
     def __init__(
         self,
         claim: WorkspaceClaim,
-        own: contextlib.AbstractAsyncContextManager[None],
+        own: contextlib.AbstractAsyncContextManager[object],
         store: SessionStore,
         *,
         writes: bool,

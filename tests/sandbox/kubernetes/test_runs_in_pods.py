@@ -258,3 +258,20 @@ async def test_without_a_configuration_of_a_cluster_it_is_refused_in_words(monke
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(SandboxUnavailable, match="Set KUBECONFIG, or run inside of a cluster"):
         await KubernetesSandbox().run(request("true"))
+
+
+async def test_row_433_who_leaves_while_a_pod_is_made_has_no_further_one_until_it_is_gone(cluster: Cluster):
+    """Seen: a hundred pods where four may run, for one who came and left, and a thread of the agent for each."""
+    sandbox, cluster.never_ready = cluster.sandbox(most_runs=4), True
+    for _ in range(20):
+        leaving = asyncio.create_task(sandbox.run(request("true", share=("ann", "1"))))
+        await asyncio.sleep(0.05)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+    assert 1 < sum(method == "POST" for method, _ in cluster.requests) < 4
+    cluster.never_ready = False
+    assert (await sandbox.run(request("true", share=("bob", "1")))).status is Status.OK
+    assert (await sandbox.run(request("true", share=("ann", "1")))).status is Status.OK  # the places are there again
+    async with asyncio.timeout(20):
+        while cluster.claims:
+            await asyncio.sleep(0.05)

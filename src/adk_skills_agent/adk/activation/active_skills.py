@@ -12,8 +12,8 @@ What is written while a request is prepared is not committed, so everything here
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Set
+from collections import ChainMap, deque
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,8 @@ MOST_ACTIVE = 256
 """Activations of one agent in a session, the newest: a client may have put any number of names into the state."""
 _MOST_READ = 4 * MOST_ACTIVE
 """Entries about activations that are read at all, the last ones: each costs more than to pass it over (row 360)."""
+_MOST_KEYS = 10_000
+"""Keys of a state that are gone through for those of skills, some times for each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ class ActiveSkills:
 
 def _stored(state: Any, agent: str) -> list[ActiveSkill]:
     """Every activation in the state, those whose turn is over included, oldest first."""
-    state = entries_of(state)  # google-adk's State copies what it is asked for
+    state = entries_of(state)
     own = _own_records(state, agent)
     listed = _names_in(state.get(state_key(agent)))
     added, removed = _foreign_edit(listed, _names_in(state.get(written_key(agent))), own)
@@ -245,11 +247,15 @@ def _foreign_edit(
 
 
 def _own_records(state: Any, agent: str) -> dict[str, Mapping[str, Any]]:
+    """The skills' own keys. Among very many keys only those are looked for that a list names (row 435)."""
     prefix, entries = skill_key(agent, ""), entries_of(state)
-    found = {
-        key[len(prefix) :]: entries[key]
-        for key in deque((key for key in entries if key.startswith(prefix)), _MOST_READ)
-    }
+    keys: Iterable[str]
+    if sum(map(len, entries.maps if isinstance(entries, ChainMap) else (entries,))) > _MOST_KEYS:
+        lists = (_names_in(entries.get(key)) or [] for key in (state_key(agent), written_key(agent)))
+        keys = filter(entries.__contains__, dict.fromkeys(prefix + name for names in lists for name in names))
+    else:
+        keys = deque((key for key in entries if key.startswith(prefix)), _MOST_READ)
+    found = {key[len(prefix) :]: entries[key] for key in keys}
     return {name: value for name, value in found.items() if isinstance(value, dict)}
 
 

@@ -23,12 +23,14 @@ from adk_skills_agent.sandbox.contract import IsolationReport, Status
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd, check_ready
 from adk_skills_agent.sandbox.supervisor.program import program_text
+from adk_skills_agent.sandbox.threads import MAX_RUNNING, uninterrupted
 
 READY_SECONDS = 30.0
 """How long a container that was started may take until our program in it answers."""
 _LEAVE_SECONDS = 1.0
 _BYE = frames.encode({"t": "bye"})
 _END_SECONDS = 5
+_MOST_WAITING = 2 * MAX_RUNNING  # containers that are to be removed
 _STDERR_BYTES = 4000
 _KILLED = 128 + 9
 _EVENT_SECONDS = 1
@@ -117,6 +119,8 @@ class ContainerChannel:
                 notes = await self._gone()
             else:
                 self._removals.begin(self._engine, self.name, self._stream.close)
+                if self._removals.waiting > _MOST_WAITING:  # the engine is slower than the runs that come (row 433)
+                    await self._removals.wait(REMOVE_SECONDS, self.name)
             self._closed = SandboxEnd(status, notes)
         return self._closed
 
@@ -274,6 +278,9 @@ async def start_container(
         abandoned.set()
         for name in made:
             removals.begin(engine, name)
+        if not isinstance(error, GeneratorExit):  # with which the loop is gone
+            # A container counts until it is gone: else who comes and leaves has any number of them (row 433).
+            await uninterrupted(_removed(removals, made_of, made))
         if (
             isinstance(error, SandboxError)
             and plan.options.python in error.message
@@ -287,7 +294,16 @@ async def start_container(
     channel = ContainerChannel(engine, made[0], stream, isolation, removals)
     try:
         await channel.hello(plan)
-    except BaseException:
+    except BaseException as error:
         channel.kill()
+        if not isinstance(error, GeneratorExit):
+            await uninterrupted(channel.close())
         raise
     return channel
+
+
+async def _removed(removals: Removals, made_of: object, made: list[str]) -> None:
+    """Wait until a container that is being made is made, and removed."""
+    await removals.wait(REMOVE_SECONDS, made_of)
+    for name in made:
+        await removals.wait(REMOVE_SECONDS, name)

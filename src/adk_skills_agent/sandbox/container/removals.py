@@ -135,7 +135,12 @@ class Removals:
                 self.failed[container] = problem
                 logger.warning("Container %s could not be removed: %s", container[:12], problem)
 
-    async def wait(self, seconds: float, container: str | None = None) -> None:
+    @property
+    def waiting(self) -> int:
+        """How many are to be removed, and are not yet."""
+        return len(self._pending)
+
+    async def wait(self, seconds: float, container: object = None) -> None:
         """Wait until all that was begun, or that one, has ended. What takes longer has failed, until it does end.
 
         Not in a thread of the engine's: those are what it waits for. The engine removes only some at a time, so those
@@ -147,7 +152,7 @@ class Removals:
                 return
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _is_over(self, seconds: float, container: str | None, began: float) -> bool:
+    def _is_over(self, seconds: float, container: object, began: float) -> bool:
         now = time.monotonic()
         over = True
         with self._lock:

@@ -39,7 +39,7 @@ from adk_skills_agent.sandbox.remote.remote import (
 )
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
 from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
-from adk_skills_agent.sandbox.threads import MAX_RUNNING, uninterrupted
+from adk_skills_agent.sandbox.threads import MAX_RUNNING, Place, uninterrupted
 
 logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -104,21 +104,24 @@ class KubernetesSandbox(BatchSandbox):
         nonce = os.urandom(16).hex()
         job = Job(nonce, _HOME, "/work", (), _FOLDERS, INLINE_BYTES)
 
-        async def open_channel(policy: SandboxPolicy) -> PodChannel:
-            return await self._claim(policy, job)
+        async with self._turns.turn(request.share) as place:
 
-        async with self._turns.turn(request.share):
+            async def open_channel(policy: SandboxPolicy) -> PodChannel:
+                return await self._claim(policy, job, place)
+
             return await run_command(open_channel, request, Layout(batch=True), patience=self._patience)
 
-    async def _claim(self, policy: SandboxPolicy, job: Job) -> PodChannel:
+    async def _claim(self, policy: SandboxPolicy, job: Job, place: Place) -> PodChannel:
         seconds = _MOST_RUN_SECONDS if policy.wall_seconds is None else policy.wall_seconds
         life = int(self._ready_seconds + seconds + policy.term_grace_seconds + self._patience) + _SPARE_SECONDS
-        claiming = in_own_thread(lambda: self._create(life))
+        claimed = _begin_in_own_thread(lambda: self._create(life))
         try:
-            pod = await asyncio.shield(claiming)
-        except asyncio.CancelledError:
-            # The claim may be there already, or come a moment later: it goes as soon as it is known.
-            claiming.add_done_callback(_delete_later)
+            pod = await asyncio.wrap_future(claimed)
+        except (asyncio.CancelledError, GeneratorExit):
+            # The claim may be there already, or come a moment later: it goes as soon as it is known. Until then it
+            # counts: else who comes and leaves has any number of pods, and a thread for each (row 433).
+            place.keep()
+            claimed.add_done_callback(lambda _: _delete_later(claimed, place.give_back))
             raise
         try:
             spec = await in_own_thread(lambda: _pod_spec(pod, self._namespace))
@@ -261,6 +264,10 @@ def in_own_thread(work: Callable[[], _Result]) -> asyncio.Future[_Result]:
 
     Such work waits for a network, up to minutes: in a pool, a few that hang would keep all others from starting.
     """
+    return asyncio.wrap_future(_begin_in_own_thread(work))
+
+
+def _begin_in_own_thread(work: Callable[[], _Result]) -> Future[_Result]:
     done: Future[_Result] = Future()
     done.set_running_or_notify_cancel()
 
@@ -273,7 +280,7 @@ def in_own_thread(work: Callable[[], _Result]) -> asyncio.Future[_Result]:
             done.set_result(result)
 
     threading.Thread(target=go, name="adk-skills-kubernetes", daemon=True).start()
-    return asyncio.wrap_future(done)
+    return done
 
 
 def _pod_spec(pod: Any, namespace: str) -> Any:
@@ -316,10 +323,19 @@ async def _deleted(pod: Any) -> str | None:
     return await uninterrupted(delete())
 
 
-def _delete_later(claiming: asyncio.Future[Any]) -> None:
-    if claiming.cancelled() or claiming.exception() is not None:
-        return
-    threading.Thread(target=claiming.result().terminate, name="adk-skills-kubernetes", daemon=True).start()
+def _delete_later(claimed: Future[Any], then: Callable[[], None]) -> None:
+    """Delete a pod that nobody waits for any more; ``then`` is called when there is none."""
+
+    def delete() -> None:
+        try:
+            if claimed.exception() is None:
+                claimed.result().terminate()
+        except Exception as error:  # noqa: BLE001  # of the client library, of Kubernetes', of the network
+            logger.error("a sandbox claim could not be deleted: %s", error)  # noqa: TRY400  # its text is enough
+        finally:
+            then()
+
+    threading.Thread(target=delete, name="adk-skills-kubernetes", daemon=True).start()
 
 
 _OWN_KERNEL = ("gvisor", "runsc", "kata", "firecracker")

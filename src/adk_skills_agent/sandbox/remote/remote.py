@@ -61,6 +61,7 @@ INLINE_BYTES = 256 << 10
 """A larger answer becomes a file."""
 _CHUNK = 256 << 10  # as a pipe gives it: what is made of it in one go stays small
 _CLEANUP_SECONDS = 10.0
+_KEPT_SECONDS = 600.0  # a machine whose service does not say for so long that it is there has no place any more
 _CODE_HOME = "/tmp"  # noqa: S108  # of the service's machine
 _SHARED = (
     "processes: where {service} is one machine, its scripts of all skills and users share it: one can read the secrets "
@@ -233,9 +234,9 @@ class RemoteSandbox(BatchSandbox):
         """Run one command to its end; see :meth:`Sandbox.run`."""
         policy = check_policy(request.policy)
         check_level(policy, IsolationLevel.REMOTE, f"{self._service.name} runs what it gets on its own machine")
-        async with self._turns.turn(request.share):
+        async with self._turns.turn(request.share) as place:
             if self._another is not None:
-                return await self._run_alone(request, policy, self._another)
+                return await self._run_alone(request, policy, self._another, place)
             if not self._told and secrets_of(policy.env, request.env):
                 self._told = True  # row 288
                 logger.warning("A run gets secrets. %s", _SHARED.format(service=self._service.name))
@@ -244,7 +245,7 @@ class RemoteSandbox(BatchSandbox):
             return await self._run(request, policy, self._service, base)
 
     async def _run_alone(
-        self, request: ExecutionRequest, policy: SandboxPolicy, another: Callable[[], RemoteShell]
+        self, request: ExecutionRequest, policy: SandboxPolicy, another: Callable[[], RemoteShell], place: threads.Place
     ) -> ExecutionResult:
         """Run on a machine of the run's own, which is closed afterwards, whatever happened."""
         with Trouble(self._service.name, "could not be made"):
@@ -262,9 +263,13 @@ class RemoteSandbox(BatchSandbox):
             if opening.done():
                 await threads.uninterrupted(_closed(machine))
             else:
+                # Until then the machine counts: else who comes and leaves has any number of them (row 433).
+                place.keep()
+                opening.get_loop().call_later(_KEPT_SECONDS, place.give_back)
                 closing = asyncio.ensure_future(_closed_when_open(machine, opening))
                 self._late.add(closing)
                 closing.add_done_callback(self._late.discard)
+                closing.add_done_callback(lambda _: place.give_back())
             raise
         await threads.uninterrupted(_closed(machine))
         return result
