@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local.sandbox import LocalSandbox
-from adk_skills_agent.sandbox.output import Capture, OutputFilter
-from adk_skills_agent.sandbox.process.supervise import Stream, Turns
+from adk_skills_agent.sandbox.output import Capture, OutputFilter, PathMapping, open_captures
+from adk_skills_agent.sandbox.process.supervise import Stream, Turns, streams_of
 from adk_skills_agent.sandbox.supervisor.channel import Answer
 from adk_skills_agent.sandbox.supervisor.frames import base64
 
@@ -77,7 +77,7 @@ async def test_row_415_runs_whose_output_takes_long_to_search_rest_and_lose_noth
             pass
         return chunk
 
-    def rest(self: Turns, stream: Stream, took: float) -> float:
+    def rest(self: Turns, stream: Stream, took: float, user: str) -> float:
         rests.append(took)
         return 0.05
 
@@ -173,3 +173,39 @@ def test_row_421_users_have_equal_parts_of_half_of_the_loops_time(monkeypatch: p
     assert turns.rest_of(streams[0], 0.01, "hostile") == pytest.approx(many[-1] + 0.04)
     now[0] += 60
     assert turns.rest_of(streams[-1], 0.01, "other") == 0
+
+
+def test_row_442_output_of_many_runs_of_one_user_keeps_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch):
+    """Seen: 40 runs that print beside 20 secrets, and another user's run of 1.3 s ended at its deadline of 60 s."""
+
+    def slow(self: OutputFilter, chunk: bytes) -> bytes:
+        until = time.thread_time() + 0.003
+        while time.thread_time() < until:
+            pass
+        return b""
+
+    def streams(user: str) -> tuple[Stream, Stream]:
+        request = ExecutionRequest(("true",), share=(user, "session"))
+        captures = open_captures(None, request.policy, user)
+        return streams_of(request, request.policy, captures, PathMapping(()), None)
+
+    monkeypatch.setattr(OutputFilter, "feed", slow)
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise._output_turns", Turns(0.5))
+    ann = [stream for _ in range(20) for stream in streams("ann")]
+    rests = [stream.feed(b"x") for stream in ann]
+    bob = streams("bob")[0]
+    assert bob.feed(b"x") < rests[-1] / 4
+    assert 0 < ann[0].more_rest() < rests[-1] / 4  # what has rested waits for the last one of its user, not for all
+
+
+def test_row_442_what_comes_late_is_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch):
+    now = [100.0]
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise.time.monotonic", lambda: now[0])
+    turns, ones = Turns(0.5), [object() for _ in range(4)]
+    for one in ones:
+        turns.rest_of(one, 0.01, "ann")
+    now[0] += 1  # all have rested
+    assert turns.more_rest("ann") <= 0
+    turns.rest_of(ones[0], 0.01, "ann")
+    assert turns.more_rest("ann") == pytest.approx(0.02)
+    assert turns.more_rest("bob") <= 0

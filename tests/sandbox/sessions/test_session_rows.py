@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import tracemalloc
 
@@ -10,7 +11,7 @@ import pytest
 from keeping import Host, Kept
 
 from adk_skills_agent.sandbox.contract import InputFile, IsolationLevel
-from adk_skills_agent.sandbox.secrets import Secret
+from adk_skills_agent.sandbox.secrets import FileSearch, Secret
 from adk_skills_agent.sandbox.sessions import session
 
 # Everything a session can set: names, environment, working directory, files, modules, signals, its standard streams.
@@ -239,6 +240,29 @@ async def test_row_130_a_file_of_nothing_but_a_secret_costs_the_agent_no_memory(
     assert result.status == "ok"
     assert result.skipped_files == (("x", "it contains the secret 'TOKEN_OF_TEST', which stays in the run"),)
     assert peak < 16 * size, f"{peak:,} bytes"
+
+
+async def test_row_434_files_are_searched_for_secrets_beside_the_event_loop(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: 24 sessions of one user leave large files, and everybody's code waits for 13 to 16 s."""
+    threads: list[bool] = []
+    withheld = FileSearch.withheld
+
+    def search(self: FileSearch, *parts: bytes) -> str | None:
+        threads.append(threading.current_thread() is loop)
+        return withheld(self, *parts)
+
+    loop = threading.current_thread()
+    monkeypatch.setattr(FileSearch, "withheld", search)
+    code = """
+import os
+for name in "ab":
+    open(name, "w").write(name * 3_000_000 + (name == "b") * os.environ["TOKEN_OF_TEST"])
+"""
+    result = await kept.run(code, env={"TOKEN_OF_TEST": Secret("hunter2hunter2")})
+    assert ([file.path for file in result.files], [path for path, _ in result.skipped_files]) == (["a"], ["b"])
+    assert threads == [False, False]
 
 
 async def test_row_128_a_name_that_becomes_a_secret_outside_is_withheld(kept: Kept) -> None:

@@ -297,6 +297,7 @@ class Turns:
         self._ahead = ahead
         self._when: dict[int, float] = {}
         self._until: dict[str, float] = {}  # of each user: all that was done so far has had its rest
+        self._next: dict[str, float] = {}  # of each user: what was done last has had its rest
         self._looked = 0.0
 
     def rest_of(self, one: object, took: float, user: str = "") -> float:
@@ -307,11 +308,20 @@ class Turns:
             self._looked = now
             self._when = {known: when for known, when in list(self._when.items()) if now - when < _TURN_SECONDS}
             self._until = {name: until for name, until in list(self._until.items()) if until > now - self._ahead}
+            self._next = {name: when for name, when in list(self._next.items()) if when > now}
         if len(self._when) == 1:
             return 0.0
         users = sum(until > now for name, until in list(self._until.items()) if name != user) + 1
-        self._until[user] = until = max(self._until.get(user, 0.0), now - self._ahead) + users * took / self._share
+        own = users * took / self._share
+        self._next[user] = now + own
+        self._until[user] = until = max(self._until.get(user, 0.0), now - self._ahead) + own
         return max(until - now, 0.0)
+
+    def more_rest(self, user: str) -> float:
+        """How many seconds what has rested waits for another one of its user: in a loop that is late, all would follow
+        on each other (row 442).
+        """
+        return self._next.get(user, 0.0) - time.monotonic()
 
 
 _output_turns = Turns(0.5)
@@ -357,6 +367,7 @@ class Stream:
         filtered: OutputFilter,
         on_output: OnOutput | None,
         share: int,
+        user: str = "",
     ) -> None:
         self.name = name
         self.descriptor = descriptor
@@ -366,6 +377,7 @@ class Stream:
         self._filter = filtered
         self._on_output = on_output
         self._share = share
+        self._user = user
 
     def feed(self, data: bytes) -> float:
         """The next bytes from the pipe; for how many seconds no more of them should be read."""
@@ -374,7 +386,11 @@ class Stream:
         clean = self._filter.feed(data)
         took = time.thread_time() - began
         self._pass_on(clean)
-        return _output_turns.rest_of(self, took) if took > _CALL_SECONDS else 0.0
+        return _output_turns.rest_of(self, took, self._user) if took > _CALL_SECONDS else 0.0
+
+    def more_rest(self) -> float:
+        """How many seconds more it should rest, after what :meth:`feed` said."""
+        return _output_turns.more_rest(self._user)
 
     def close(self) -> None:
         """There is no more."""
@@ -399,8 +415,9 @@ def streams_of(
     descriptors: tuple[int, int] = (-1, -1),
 ) -> tuple[Stream, Stream]:
     """Standard output and error output of a run; without descriptors what comes is fed."""
+    user = "".join(request.share[:1])
     out, err = (
-        Stream(name, descriptor, capture, OutputFilter(view, secrets), request.on_output, policy.output_bytes)
+        Stream(name, descriptor, capture, OutputFilter(view, secrets), request.on_output, policy.output_bytes, user)
         for name, descriptor, capture in zip(("stdout", "stderr"), descriptors, captures, strict=True)
     )
     return out, err
@@ -554,8 +571,14 @@ class Supervision:
     def _go_on(self, stream: Stream) -> None:
         """Read again what has rested."""
         self._resting.pop(stream).cancel()
-        if not self._closed:
-            self._loop.add_reader(stream.descriptor, self._read, stream)
+        if self._closed:
+            return
+        if not self._exited and (rest := stream.more_rest()) > 0:
+            self._resting[stream] = self._loop.call_later(rest, self._go_on, stream)
+            return
+        self._loop.add_reader(stream.descriptor, self._read, stream)
+        if not self._exited:
+            self._read(stream)  # now, so that the next one waits for it
 
     def _end_of(self, stream: Stream) -> None:
         stream.ended = True

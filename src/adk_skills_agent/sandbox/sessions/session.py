@@ -35,7 +35,7 @@ from adk_skills_agent.sandbox.process.supervise import Turn, streams_of
 from adk_skills_agent.sandbox.secrets import EnvValue, FileSearch, FrozenMapping, Secret, SecretForms
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, bytes_of_each, check_ready
-from adk_skills_agent.sandbox.threads import uninterrupted
+from adk_skills_agent.sandbox.threads import in_worker, uninterrupted
 
 _READY_SECONDS = 20.0
 _PING_SECONDS = 2.0
@@ -294,6 +294,7 @@ class PythonSession:
                 self._keep_late(frame)
             else:
                 execution.take(frame)
+                await execution.search_files()
             if not self._frames and (rest := execution.pass_on()) > 0:
                 await asyncio.sleep(rest)
         if execution.failure is not None or execution.flood:
@@ -368,6 +369,11 @@ class Execution(Answer):
         self._out, self._err = streams_of(request, request.policy, captures, self._view, self._secrets)
         self._files = _Files(request.policy, self._secrets)
         super().__init__(number, request.policy, {1: self._out, 2: self._err}, self._files.take)
+
+    async def search_files(self) -> None:
+        """Look for secrets in what has come of its files: in a worker thread, which for a large one takes long."""
+        if self._files.due:
+            await in_worker(self._files.search)
 
     def discard(self) -> None:
         """There will be no result."""
@@ -444,6 +450,7 @@ class _Files:
         self.kept = self._outputs.files
         self._sent: dict[str, bytes] = {}  # by the sandbox's own paths
         self._open: tuple[str, bytearray] | None = None
+        self.due: tuple[str, bytes] | None = None  # one that is whole, and was not searched for secrets
 
     def take(self, frame: frames.Frame) -> None:
         """A ``file``, ``skip`` or ``gone`` frame."""
@@ -475,8 +482,21 @@ class _Files:
         reason = self._refused(path, content)
         if reason is not None or content is None:
             self._skip(path, reason or "")
-            return
-        self._outputs.add(path, content)
+        elif self._search is None:
+            self._outputs.add(path, content)
+        else:
+            self.due = path, content
+
+    def search(self) -> None:
+        """Take the file that is :attr:`due`, or skip it. Blocking; the next frame is for afterwards."""
+        assert self.due is not None  # noqa: S101  # only called then
+        assert self._search is not None  # noqa: S101  # as above
+        (path, content), self.due = self.due, None
+        names = (path.encode("utf-8", "replace"), (safe_name(path) or "").encode("utf-8", "replace"))
+        if (reason := self._search.withheld(*names, content)) is not None:
+            self._skip(path, reason)
+        else:
+            self._outputs.add(path, content)
 
     def _refused(self, path: str, content: bytes | None) -> str | None:
         """Why a file is not taken."""
@@ -484,12 +504,7 @@ class _Files:
             return "is a hard link to a file that was not taken"
         if len(content) <= self._outputs.most and len(self._sent) < _MOST_REMEMBERED:
             self._sent[path] = content  # whatever its name: a hard link to it may have a better one
-        if (reason := self._outputs.refusal(path, len(content))) is not None:
-            return reason
-        name = safe_name(path) or ""
-        if self._search is None:
-            return None
-        return self._search.withheld(path.encode("utf-8", "replace"), name.encode("utf-8", "replace"), content)
+        return self._outputs.refusal(path, len(content))
 
     def _skip(self, path: str, reason: str) -> None:
         if len(self.skipped) < _MOST_SKIPPED:

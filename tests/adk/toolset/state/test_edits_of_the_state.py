@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -195,3 +196,34 @@ async def test_row_360_of_any_number_of_names_in_the_state_few_are_read_and_none
     assert skill_key("assistant", "one") in changed  # what is loaded counts all the same
     assert len(changed) <= 4 * MOST_ACTIVE + 1
     assert "one" in after.state[KEY]
+
+
+async def test_row_435_a_state_of_very_many_keys_is_neither_copied_nor_gone_through(
+    rehearse: Any, monkeypatch: Any
+) -> None:
+    """Seen: 500,000 keys of any name stopped the agent for 13 s at one answer of the model."""
+    looks: list[str] = []
+
+    class Counted(dict[str, Any]):
+        def __iter__(self) -> Iterator[str]:
+            looks.append("iter")
+            return super().__iter__()
+
+    service = InMemorySessionService()
+    made = {f"k{number}": 1 for number in range(10_001)}
+    session = await service.create_session(app_name="tests", user_id="u", state=made)
+    agent = LlmAgent(
+        name="assistant", model=rehearse(in_turn(LOAD, LOAD)).model(), tools=[OURS([skill("one"), skill("two")])]
+    )
+    to_dict = State.to_dict
+    monkeypatch.setattr(State, "to_dict", lambda self: looks.append("to_dict") or to_dict(self))
+    runner = Runner(app_name="tests", agent=agent, session_service=service)
+    async for _ in runner.run_async(user_id="u", session_id=session.id, new_message=user("go")):
+        pass
+    assert looks == []
+    after = await service.get_session(app_name="tests", user_id="u", session_id=session.id)
+    assert after is not None
+    assert after.state[KEY] == ["one"]
+    state = State(Counted({**made, **after.state}), {})
+    assert [found.name for found in active_skills._stored(state, "assistant")] == ["one"]
+    assert looks == []
