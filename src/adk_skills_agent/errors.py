@@ -42,7 +42,7 @@ A script that fails, times out or is killed is a *result*, not an exception.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
 
@@ -297,6 +297,15 @@ def about(error: SandboxError, path: object) -> SandboxError:
     """Add a host path for the owner's traceback; the sentence itself may reach a model, which gets no host paths."""
     error.add_note(f"On the host: {path}")
     return error
+
+
+# Names in a sentence.
+
+
+def some_of(names: Sequence[str], most: int, shown: Callable[[str], str] = str) -> str:
+    """The first names of many, and how many more there are: ``a, b and 3 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(shown, names[:most])) + more
 
 
 # The nearest names to a wrong one, so that a model can correct itself in one step.
