@@ -31,7 +31,6 @@ from adk_skills_agent.catalog.view import CatalogReader, CatalogSnapshot, entry_
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format.models import Diagnostic, Severity, SkillMetadata
 from adk_skills_agent.platforms import require_posix
-from adk_skills_agent.recent import Recent
 
 if TYPE_CHECKING:
     import asyncio
@@ -72,7 +71,7 @@ class SkillsRegistry(CatalogReader):
         self._origins: dict[str, ScanRoot] = {}
         self._counts: dict[ScanRoot, int] = {}
         self._cache = IndexCache(cache_folder(self.config) if self.config.cache else None)
-        self._loaded: Recent[str, tuple[IndexedSkill, Skill]] = Recent(_MAX_LOADED)
+        self._loaded: dict[str, tuple[IndexedSkill, Skill]] = {}
         self._loaded_lock = threading.Lock()
         self._search_lock = threading.Lock()
         self._search_index: tuple[CatalogSnapshot, SearchIndex] | None = None
@@ -315,11 +314,13 @@ class SkillsRegistry(CatalogReader):
 
     def _load(self, entry: IndexedSkill) -> Skill:
         with self._loaded_lock:  # not the lock of the scan: a caller on the event loop must not wait for the disk
-            made_from, skill = self._loaded.get(entry.location, (None, None))
+            made_from, skill = self._loaded.pop(entry.location, (None, None))
             if skill is None or not (made_from is entry or (made_from is not None and made_from.says_the_same(entry))):
                 origin = self._origins.get(entry.name)
                 skill = Skill(entry.metadata, entry.problems, permits=origin.permits if origin is not None else None)
             self._loaded[entry.location] = (entry, skill)
+            if len(self._loaded) > _MAX_LOADED:
+                del self._loaded[next(iter(self._loaded))]
             return skill
 
     def _working_folder(self, given: str | os.PathLike[str] | None) -> str:

@@ -449,7 +449,7 @@ class SkillSource:
         self._rule = hides
         self._visible: tuple[int, list[SkillMetadata]] | None = None
         self._fetched: Recent[str, dict[str, asyncio.Task[KnownSkill | None]]] = Recent(cache_turns)
-        self._disk: Recent[str, tuple[object, DiskSkill]] = Recent(_KEPT_DISK_SKILLS)
+        self._disk: dict[str, tuple[object, DiskSkill]] = {}  # no Recent: a call passes no more files than it must
         self._index: SearchIndex | None = None
 
     def __iter__(self) -> Iterator[str]:
@@ -635,6 +635,8 @@ class SkillSource:
         except SkillNotFound:
             return None
         self._disk[skill.name] = (skill, known)  # kept for the digest it remembers
+        if len(self._disk) > _KEPT_DISK_SKILLS:
+            self._disk.pop(next(iter(self._disk)), None)
         return known
 
     def _headings(self, item: SkillMetadata) -> str:
