@@ -335,6 +335,12 @@ def nearest(wanted: str, candidates: Iterable[str], limit: int = 3) -> tuple[str
     return tuple(dict.fromkeys([*same_last, *alike, *containing]))[:limit]
 
 
+def did_you_mean(wanted: object, known: Iterable[str], otherwise: str) -> str:
+    """A sentence that asks for the nearest name, or ``otherwise`` where none is like the wrong one."""
+    close = nearest(str(wanted), known, 1)
+    return f"Did you mean {close[0]!r}?" if close else otherwise
+
+
 def spelled_alike(wanted: str, known: Iterable[str], limit: int, cutoff: float) -> list[str]:
     """As ``difflib.get_close_matches``, in a time that grows with the number of names alone (row 315).
 

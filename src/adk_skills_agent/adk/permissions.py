@@ -51,7 +51,7 @@ from adk_skills_agent.adk.skills.known import is_skill_file
 from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.catalog.skill import name_in_rules
 from adk_skills_agent.catalog.trust import Approval, ApprovedSkills
-from adk_skills_agent.errors import ConfigError, ErrorCode, nearest, some_of
+from adk_skills_agent.errors import ConfigError, ErrorCode, did_you_mean, nearest, some_of
 from adk_skills_agent.sandbox import in_worker
 from adk_skills_agent.scripts.grants import written_grants
 from adk_skills_agent.settings import SettingsKind, read_settings
@@ -339,8 +339,7 @@ def permissions_of(value: Permissions | Mapping[str, object] | str | Path | None
         known = (*_WORDS, *_TABLES, "approvals")
         for key in value:
             if key not in known:
-                close = nearest(str(key), known, 1)
-                hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
+                hint = did_you_mean(key, known, f"There are {', '.join(known)}.")
                 raise ConfigError(f"permissions: there is no key {key!r}. {hint}")
         try:
             return Permissions(**value)  # type: ignore[arg-type]  # checked there
