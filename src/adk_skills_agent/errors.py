@@ -42,7 +42,7 @@ A script that fails, times out or is killed is a *result*, not an exception.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
 
@@ -299,6 +299,15 @@ def about(error: SandboxError, path: object) -> SandboxError:
     return error
 
 
+# Names in a sentence.
+
+
+def some_of(names: Sequence[str], most: int, shown: Callable[[str], str] = str) -> str:
+    """The first names of many, and how many more there are: ``a, b and 3 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(shown, names[:most])) + more
+
+
 # The nearest names to a wrong one, so that a model can correct itself in one step.
 
 _MAX_LENGTH = 200  # what is longer is no slip of the pen, and comparing it would take long
@@ -324,6 +333,12 @@ def nearest(wanted: str, candidates: Iterable[str], limit: int = 3) -> tuple[str
     containing = [full for low, full in known.items() if len(last) >= 3 and last in low] if not same_last else []
     alike = [known[low] for low in spelled_alike(wanted, known, limit, _CUTOFF)]
     return tuple(dict.fromkeys([*same_last, *alike, *containing]))[:limit]
+
+
+def did_you_mean(wanted: object, known: Iterable[str], otherwise: str) -> str:
+    """A sentence that asks for the nearest name, or ``otherwise`` where none is like the wrong one."""
+    close = nearest(str(wanted), known, 1)
+    return f"Did you mean {close[0]!r}?" if close else otherwise
 
 
 def spelled_alike(wanted: str, known: Iterable[str], limit: int, cutoff: float) -> list[str]:

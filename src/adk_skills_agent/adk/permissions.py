@@ -51,7 +51,7 @@ from adk_skills_agent.adk.skills.known import is_skill_file
 from adk_skills_agent.catalog.scopes import Scope
 from adk_skills_agent.catalog.skill import name_in_rules
 from adk_skills_agent.catalog.trust import Approval, ApprovedSkills
-from adk_skills_agent.errors import ConfigError, ErrorCode, nearest
+from adk_skills_agent.errors import ConfigError, ErrorCode, did_you_mean, nearest, some_of
 from adk_skills_agent.sandbox import in_worker
 from adk_skills_agent.scripts.grants import written_grants
 from adk_skills_agent.settings import SettingsKind, read_settings
@@ -339,8 +339,7 @@ def permissions_of(value: Permissions | Mapping[str, object] | str | Path | None
         known = (*_WORDS, *_TABLES, "approvals")
         for key in value:
             if key not in known:
-                close = nearest(str(key), known, 1)
-                hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
+                hint = did_you_mean(key, known, f"There are {', '.join(known)}.")
                 raise ConfigError(f"permissions: there is no key {key!r}. {hint}")
         try:
             return Permissions(**value)  # type: ignore[arg-type]  # checked there
@@ -704,12 +703,6 @@ def refusal(code: ErrorCode, sentence: str) -> dict[str, Any]:
     return {"error": sentence, "error_code": code.value}
 
 
-def _listed(names: Collection[str]) -> str:
-    shown = list(names)[:_NAMED_TOOLS]
-    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return ", ".join(map(_shortened, shown)) + more
-
-
 def _shortened(name: str) -> str:
     """A name as a question shows it: the beginning and the end of a long one."""
     return name if len(name) <= _MOST_SHOWN else f"{name[: _MOST_SHOWN - 28]}...{name[-25:]}"
@@ -719,7 +712,7 @@ def _tools(skill: KnownSkill) -> str:
     """What ``allowed-tools`` ask for: what a yes can allow, all of it, before the others (row 193)."""
     counts = [name for name in skill.allowed_tools if name in skill.additional_tools or name.startswith("Bash")]
     others = [name for name in skill.allowed_tools if name not in counts]
-    text = ", ".join(filter(None, [*counts, _listed(others)]))
+    text = ", ".join(filter(None, [*counts, some_of(others, _NAMED_TOOLS, _shortened)]))
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 

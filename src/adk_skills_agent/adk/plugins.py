@@ -18,7 +18,6 @@ import logging
 import re
 import sys
 import time
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
@@ -29,6 +28,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 from google.genai import types
 
 from adk_skills_agent.errors import ErrorCode
+from adk_skills_agent.recent import Recent
 
 if TYPE_CHECKING:
     from google.adk.agents.callback_context import CallbackContext
@@ -264,7 +264,7 @@ class CodeExecutionRecoveryPlugin(BasePlugin):
     def __init__(self, name: str = "code_execution_recovery") -> None:
         super().__init__(name=name)
         # By invocation, youngest last: google-adk does not say when a turn was cancelled or its model failed.
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: Recent[str, _Kept] = Recent(_MOST_INVOCATIONS)
 
     async def before_model_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
@@ -319,10 +319,7 @@ class CodeExecutionRecoveryPlugin(BasePlugin):
         self._kept.pop(invocation_context.invocation_id, None)
 
     def _of(self, invocation: InvocationContext) -> _Kept:
-        kept = self._kept.setdefault(invocation.invocation_id, _Kept())
-        self._kept.move_to_end(invocation.invocation_id)
-        while len(self._kept) > _MOST_INVOCATIONS:
-            self._kept.popitem(last=False)
+        kept = self._kept[invocation.invocation_id] = self._kept.get(invocation.invocation_id) or _Kept()
         return kept
 
     def _attempts_used_up(self, invocation: InvocationContext, executor: BaseCodeExecutor, code: str) -> bool:

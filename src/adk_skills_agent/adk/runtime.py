@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from adk_skills_agent.adk.shell.commands import ShellSettings, shell_of
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
 from adk_skills_agent.adk.skills.source import SkillSource
 from adk_skills_agent.errors import CatalogError, ConfigError, RegistryError, SkillNotFound, SkillsError
+from adk_skills_agent.recent import Recent
 from adk_skills_agent.sandbox import SKILL_DIR, in_worker
 from adk_skills_agent.scripts import Grants, RunSettings
 from adk_skills_agent.scripts.plan import with_skill_path
@@ -95,7 +95,7 @@ class SkillRuntime:
     users: WeakSet[Any] = field(default_factory=WeakSet)
     told_without_proxy: bool = False  # whether the owner was told that nobody can be asked about hosts here
     _texts: SkillTexts = field(init=False)
-    _last_texts: OrderedDict[str, SkillText] = field(default_factory=OrderedDict)
+    _last_texts: Recent[str, SkillText] = field(default_factory=lambda: Recent(_LAST_TEXTS))
 
     def __post_init__(self) -> None:
         self.permissions = self.permissions.with_prefix(self.prefix, trusting=self.trust_allowed_tools)
@@ -216,10 +216,7 @@ class SkillRuntime:
         else:
             text = await in_worker(self._as_written, skill)
         if not skill.injects_state:
-            self._last_texts.pop(skill.name, None)
             self._last_texts[skill.name] = text
-            if len(self._last_texts) > _LAST_TEXTS:
-                self._last_texts.popitem(last=False)
         return text
 
     def _as_written(self, skill: KnownSkill) -> SkillText:

@@ -21,7 +21,7 @@ from typing import Any
 from adk_skills_agent.adk.options import SkillLifecycleConfig, SkillLimits
 from adk_skills_agent.adk.permissions import Permissions
 from adk_skills_agent.adk.shell.commands import ShellSettings
-from adk_skills_agent.errors import ConfigError, nearest
+from adk_skills_agent.errors import ConfigError, did_you_mean
 from adk_skills_agent.packages import Dependencies
 from adk_skills_agent.sandbox import load_policy, resolve_policy
 from adk_skills_agent.scripts.grants import written_grants
@@ -41,8 +41,7 @@ def toolset_arguments(args: Mapping[str, Any], file: Path) -> dict[str, Any]:
     for key, value in args.items():
         read = _READERS.get(key)
         if read is None:
-            close = nearest(key, _READERS, 1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(_READERS)}."
+            hint = did_you_mean(key, _READERS, f"There are {', '.join(_READERS)}.")
             if key in _PYTHON_ONLY:
                 hint = "It takes a Python object; write the agent in Python (agent.py) for it."
             raise ConfigError(f"{file}: args of SkillToolset: there is no key {key!r} here. {hint}")
@@ -120,8 +119,7 @@ def _made_of(kind: type[Any]) -> Callable[[Any, Path], Any]:
             return value
         for name in value:
             if name not in known:
-                close = nearest(str(name), known, 1)
-                hint = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(known)}."
+                hint = did_you_mean(name, known, f"It has {', '.join(known)}.")
                 raise ConfigError(f"there is no {name!r}. {hint}")
         return kind(**value)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 
+from adk_skills_agent.errors import some_of
 from adk_skills_agent.format import to_available_skills_xml
 from adk_skills_agent.format.models import Diagnostic, Severity, SkillMetadata
 
@@ -308,14 +309,12 @@ def _diagnostics(lines: Sequence[_Line], listed: int, shortened: int, budget_tok
         )
     dropped = [line.name for line in lines[listed:]]
     if dropped:
-        more = len(dropped) - _NAMES_IN_DIAGNOSTIC
-        names = ", ".join(dropped[:_NAMES_IN_DIAGNOSTIC]) + (f" and {more} more" if more > 0 else "")
         found.append(
             Diagnostic(
                 "catalog-dropped",
                 Severity.WARNING,
                 f"{len(dropped)} of {len(lines)} skills are not in the catalog of {budget_tokens} tokens and can only "
-                f"be found by search: {names}; {remedy}",
+                f"be found by search: {some_of(dropped, _NAMES_IN_DIAGNOSTIC)}; {remedy}",
             )
         )
     return tuple(found)

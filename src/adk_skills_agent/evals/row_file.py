@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
-from adk_skills_agent.errors import ConfigError, SkillsError
+from adk_skills_agent.errors import ConfigError, SkillsError, some_of
 from adk_skills_agent.platforms import open_regular
 from adk_skills_agent.settings import parsed_json
 
@@ -136,10 +136,9 @@ class RowFile:
             elif result.measured:
                 changed[str(result.key[0])] = None
         if changed:
-            names = ", ".join(list(changed)[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
             raise ConfigError(
-                f"{self.path} was measured with {depends_on}: {names}. Results of both cannot be put together; give "
-                "another --out."
+                f"{self.path} was measured with {depends_on}: {some_of(list(changed), 5)}. Results of both cannot be "
+                "put together; give another --out."
             )
         if others:
             self.notes.append(f"{others} rows of {self.path} are of trials not asked for now: kept, and not counted.")

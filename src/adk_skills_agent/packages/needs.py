@@ -20,7 +20,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from adk_skills_agent.errors import SkillsError
+from adk_skills_agent.errors import SkillsError, some_of
 from adk_skills_agent.format.models import Diagnostic
 from adk_skills_agent.packages.declarations import (
     inline_script_metadata,
@@ -161,9 +161,8 @@ class Needs:
             return "nothing beyond Python and a shell"
         if not missing:
             return f"{len(self.needs)} found, none missing"
-        named = ", ".join(need.name for need in missing[:5])
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        return f"{len(self.needs)} found, {len(missing)} missing: {named}{more}"
+        named = some_of([need.name for need in missing], 5)
+        return f"{len(self.needs)} found, {len(missing)} missing: {named}"
 
 
 def _requirement(name: str, spec: str) -> str:

@@ -13,15 +13,15 @@ import os
 import shutil
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 from adk_skills_agent.errors import ConfigError, PackageError, SandboxError, SkillsError
 from adk_skills_agent.platforms import typed_path
+from adk_skills_agent.recent import Recent
 from adk_skills_agent.sandbox import snapshot
 
 # The rest of this layer is imported where it is used: a toolset is made in milliseconds, and few skills need packages.
@@ -149,13 +149,6 @@ class Ready:
 
 
 _NOTHING = Ready()
-_Value = TypeVar("_Value")
-
-
-def _remember(kept: OrderedDict[tuple[object, ...], _Value], key: tuple[object, ...], value: _Value) -> None:
-    kept[key] = value
-    while len(kept) > _REMEMBERED:
-        kept.popitem(last=False)
 
 
 class PackagesNotApproved(PackageError):
@@ -187,12 +180,12 @@ class SkillEnvironments:
 
     def __init__(self, dependencies: Dependencies) -> None:
         self.dependencies = dependencies
-        self._notes: OrderedDict[tuple[object, ...], tuple[str, ...]] = OrderedDict()
-        self._found: OrderedDict[tuple[object, ...], Environment | None] = OrderedDict()
+        self._notes: Recent[tuple[object, ...], tuple[str, ...]] = Recent(_REMEMBERED)
+        self._found: Recent[tuple[object, ...], Environment | None] = Recent(_REMEMBERED)
         self._failed: dict[tuple[object, ...], tuple[float, PackageError]] = {}
-        self._needs: OrderedDict[tuple[object, ...], tuple[Findings, Needs]] = OrderedDict()
+        self._needs: Recent[tuple[object, ...], tuple[Findings, Needs]] = Recent(_REMEMBERED)
         self._left_out: dict[tuple[object, ...], str] = {}
-        self._settled: OrderedDict[tuple[object, ...], None] = OrderedDict()
+        self._settled: Recent[tuple[object, ...], None] = Recent(_REMEMBERED)
         self._mutex = threading.Lock()
         self._shared = dependencies.shared
 
@@ -267,8 +260,8 @@ class SkillEnvironments:
             raise
         with self._mutex:
             self._failed.pop(key, None)
-            _remember(self._found, key, environment)
-            _remember(self._settled, (asked.skill.name, asked.script), None)
+            self._found[key] = environment
+            self._settled[asked.skill.name, asked.script] = None
         return environment
 
     def ready_for(
@@ -304,7 +297,7 @@ class SkillEnvironments:
         if notes is None:
             notes = self._programs(skill, script, python, path)
             with self._mutex:
-                _remember(self._notes, (stamp, python, script, path), notes)
+                self._notes[stamp, python, script, path] = notes
         try:
             environment = self._environment(_Asked(skill, script, python, approved), stamp)
         except PackagesNotApproved:
@@ -357,7 +350,7 @@ class SkillEnvironments:
             findings = find_needs(skill)
             known = (findings, supplied(skill, findings, python=python))
             with self._mutex:
-                _remember(self._needs, key, known)
+                self._needs[key] = known
         return known
 
     def _imported(self, skill: Skill, script: str | None, python: str | None) -> frozenset[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from adk_skills_agent.catalog.skill import name_in_rules
-from adk_skills_agent.errors import ConfigError, nearest
+from adk_skills_agent.errors import ConfigError, did_you_mean, nearest
 from adk_skills_agent.sandbox import (
     EnvValue,
     Network,
@@ -382,8 +382,7 @@ def _written_grant(value: object, where: str) -> Grant:
         raise ConfigError(f"{where}: a grant has hosts, env and programs, not {type(value).__name__}.")
     for key in value:
         if key not in _GRANT_KEYS:
-            close = nearest(str(key), _GRANT_KEYS)
-            hint = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(_GRANT_KEYS)}."
+            hint = did_you_mean(key, _GRANT_KEYS, f"It has {', '.join(_GRANT_KEYS)}.")
             raise ConfigError(f"{where}: a grant has no {str(key)!r}. {hint}")
     env = value.get("env") or {}
     if not isinstance(env, Mapping):

@@ -21,6 +21,7 @@ from adk_skills_agent.errors import (
     ResourceNotFound,
     ScriptNotFound,
     nearest,
+    some_of,
 )
 from adk_skills_agent.sandbox import (
     SKILL_DIR,
@@ -653,7 +654,5 @@ def _not_found(skill: Skill, relative: str, asked: str) -> ScriptNotFound:
     elif close:
         sentence = f"Script {asked!r} not found in skill '{skill.name}'. Nearest: {', '.join(close)}."
     else:
-        shown = ", ".join(scripts[:10])
-        more = f" and {len(scripts) - 10} more" if len(scripts) > 10 else ""
-        sentence = f"Script {asked!r} not found in skill '{skill.name}'. Its scripts: {shown}{more}."
+        sentence = f"Script {asked!r} not found in skill '{skill.name}'. Its scripts: {some_of(scripts, 10)}."
     return ScriptNotFound(sentence, close or scripts[:10])

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -33,6 +33,7 @@ from adk_skills_agent.platforms import (
     entries_left,
     room_left,
 )
+from adk_skills_agent.recent import Recent
 from adk_skills_agent.sandbox import MAX_WAITING, OnePerProcess, Semaphore, temporary_folder, uninterrupted
 from adk_skills_agent.scripts.plan import share_of, user_of_key
 
@@ -304,7 +305,7 @@ class SessionWorkspaces:
         self._making_root = threading.Lock()
         self._measuring = threading.Lock()
         self._open: dict[str, _Workspace] = {}
-        self._lost: OrderedDict[str, None] = OrderedDict()
+        self._lost: Recent[str, None] = Recent(_REMEMBERED_LOSSES)
         self._root: Path | None = None
 
     def _claimed(self, key: str, owner: int, kept_in: Path | None, store: SessionStore | None = None) -> _Workspace:
@@ -483,8 +484,6 @@ class SessionWorkspaces:
         if workspace.path is None or workspace.kept_in is not None:
             return []
         self._lost[key] = None
-        while len(self._lost) > _REMEMBERED_LOSSES:
-            self._lost.popitem(last=False)
         return [workspace.path]
 
     def _surplus(self, idle: list[str], surplus: int) -> set[str]:

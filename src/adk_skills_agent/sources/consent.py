@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.errors import SourceError
+from adk_skills_agent.errors import SourceError, some_of
 from adk_skills_agent.sandbox import temporary_prefix
 from adk_skills_agent.sources.fetch import FetchedSkill
 from adk_skills_agent.sources.origin import OriginKind
@@ -87,8 +87,7 @@ class ConsentPage:
             if names:
                 # What a yes opens is there to its last name, for the author chooses which one that is (row 432).
                 most = 12 if title in _CUT else len(names)
-                more = f" and {len(names) - most} more" if len(names) > most else ""
-                lines.append(f"  {title:<9} {', '.join(names[:most])}{more}")
+                lines.append(f"  {title:<9} {some_of(names, most)}")
         if self.ignored_tools:
             lines.append(f"  ignored   allowed-tools: {self.ignored_tools} (a server may not allow tools)")
         lines += [f"  {finding}" for finding in self.findings]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from adk_skills_agent.errors import ParseError, SourceError, nearest
+from adk_skills_agent.errors import ParseError, SourceError, nearest, some_of
 from adk_skills_agent.format import decoded, normalise_name, parse_text
 from adk_skills_agent.sandbox import remove_tree, temporary_prefix
 from adk_skills_agent.sources.archives import MAX_PACKED_BYTES, read_archive, read_archive_file, skills_of
@@ -429,7 +429,7 @@ def _chosen(origin: Origin, source: Opened, names: Sequence[str], everything: bo
             logger.warning(
                 "Plugins of %s that are in other places are not a part of all: %s. Take them with --skill NAME.",
                 origin,
-                _some(elsewhere),
+                some_of(elsewhere, _SHOWN),
             )
         return every, []
     if names:
@@ -439,18 +439,14 @@ def _chosen(origin: Origin, source: Opened, names: Sequence[str], everything: bo
     if not every:
         if elsewhere:
             raise SourceError(
-                f"{origin} has plugins in other places. Name those you want with --skill: {_some(elsewhere)}."
+                f"{origin} has plugins in other places. Name those you want with --skill: {some_of(elsewhere, _SHOWN)}."
             )
         raise SourceError(f"{origin} has no SKILL.md, so there is no skill in it.")
     listed = sorted(folder.rpartition("/")[2] or "." for folder in every)
     raise SourceError(
-        f"{origin} has {len(every)} skills. Name those you want with --skill, or take all with --all: {_some(listed)}."
+        f"{origin} has {len(every)} skills. Name those you want with --skill, or take all with --all: "
+        f"{some_of(listed, _SHOWN)}."
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _named(

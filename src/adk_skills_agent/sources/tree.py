@@ -229,10 +229,7 @@ def read_tree(folder: Path, what: str, *, skipped: Collection[str] = SKIPPED, wi
 
     def take(path: str, full: str) -> None:
         nonlocal total
-        try:
-            data, executable = _read_with_mode(full)
-        except OSError as error:
-            raise SourceError(f"{what}: the file {_shown(path)} cannot be read: {error.strerror}.") from error
+        data, executable = _content_of(path, full, what)
         total += len(data)
         if total > MAX_TREE_BYTES:
             raise SourceError(f"{what} has more than {MAX_TREE_BYTES >> 20} MiB. Make it smaller.")
@@ -251,16 +248,21 @@ def digest_folder(folder: Path, what: str) -> tuple[dict[str, str], frozenset[st
     executables: set[str] = set()
 
     def take(path: str, full: str) -> None:
-        try:
-            data, executable = _read_with_mode(full)
-        except OSError as error:
-            raise SourceError(f"{what}: the file {_shown(path)} cannot be read: {error.strerror}.") from error
+        data, executable = _content_of(path, full, what)
         digests[path] = "sha256:" + hashlib.sha256(data).hexdigest()
         if executable:
             executables.add(path)
 
     walk_files(folder, what, take, NOT_COMPARED)
     return digests, frozenset(executables)
+
+
+def _content_of(path: str, full: str, what: str) -> tuple[bytes, bool]:
+    """As :func:`_read_with_mode`, with a ``SourceError`` about the file ``path`` of ``what``."""
+    try:
+        return _read_with_mode(full)
+    except OSError as error:
+        raise SourceError(f"{what}: the file {_shown(path)} cannot be read: {error.strerror}.") from error
 
 
 def read_regular(path: Path | str) -> bytes:

@@ -14,7 +14,6 @@ import logging
 import re
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -29,6 +28,7 @@ from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.adk.skills.resources import HEAD_BYTES, usage_line
 from adk_skills_agent.catalog.budget import UNITS_PER_TOKEN, estimate_tokens, size_units
 from adk_skills_agent.errors import SkillNotFound, SkillsError
+from adk_skills_agent.recent import Recent
 from adk_skills_agent.sandbox import SKILL_DIR
 from adk_skills_agent.scripts.interpreters import is_runnable
 
@@ -221,7 +221,7 @@ class SkillTexts:
         self._files = manifest_files
         self._directory = directory
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: Recent[str, _Known] = Recent(_KEPT)
 
     def text(self, skill: KnownSkill, instructions: str, injected: str) -> SkillText:
         """The instructions of a skill. May block. Raises ``SkillsError`` when it cannot be read."""
@@ -242,10 +242,7 @@ class SkillTexts:
         stamp = skill.stamp(text.usages_of, since)
         if stamp is not None:
             with self._lock:
-                self._known.pop(skill.name, None)
                 self._known[skill.name] = _Known(skill, (instructions, injected), stamp, text)
-                if len(self._known) > _KEPT:
-                    self._known.popitem(last=False)
         return text
 
 

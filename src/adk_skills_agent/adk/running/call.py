@@ -114,6 +114,13 @@ class SavedOutputs:
     beginnings: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # a sentence for each thing that could not be saved
 
+    def answer_of(self, outcome: ScriptOutcome, notes: Sequence[str]) -> dict[str, object]:
+        """The model's answer about the run that had this output."""
+        answer = outcome.to_model(artifacts=self.files, streams=self.streams, beginnings=self.beginnings, notes=notes)
+        if self.files or self.streams:
+            answer["saved_artifacts"] = [*self.files.values(), *self.streams.values()]
+        return answer
+
 
 class HeldInputs:
     """The bytes of artifacts that calls have in the memory of this process, of each user."""

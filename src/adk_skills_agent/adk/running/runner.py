@@ -155,21 +155,14 @@ class OwnSandbox:
             if runtime.shell is not None and runtime.shell.copies_skills:
                 copy = writable_copy(self.sandbox, request, workspace, call.skill.local(), SKILL_DIR)
                 plan = in_copy(plan)
-            whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-            if getattr(self.sandbox, "wants_invocation", False):
-                whose = on_behalf_of(tool_context.get_invocation_context())
             async with claim.turn(call=f"{call.path} of the skill {skill}"):
-                with whose:
+                with on_behalf_of_turn(self.sandbox, tool_context):
                     async with copy as told:
                         outcome = await self._execute(plan, runtime)
                 # In the turn: the files of one run of the session are in memory while a service takes them (row 266).
                 saved = await save_outputs(tool_context, outcome, MODEL_STREAM_CHARS)
         notes = [*([workspace.note] if workspace.note else []), *told, *claim.notes, *saved.notes]
-        answer = outcome.to_model(
-            artifacts=saved.files, streams=saved.streams, beginnings=saved.beginnings, notes=notes
-        )
-        if saved.files or saved.streams:
-            answer["saved_artifacts"] = [*saved.files.values(), *saved.streams.values()]
+        answer = saved.answer_of(outcome, notes)
         result = outcome.result
         if result.skipped_files:
             answer["skipped_artifacts"] = [shorten(name, PATH_CHARS) for name, _ in result.skipped_files[:20]]
@@ -250,25 +243,32 @@ class OwnSandbox:
                 "or grant the hosts."
             )
 
-    async def _execute(self, plan: ScriptPlan, runtime: SkillRuntime) -> ScriptOutcome:
+    async def run_plan(self, plan: ScriptPlan, runtime: SkillRuntime) -> ExecutionResult:
+        """The result without secrets and without files that nobody wants.
+
+        Raises ``SandboxError`` when the sandbox failed, or ``InvalidArguments`` when the request cannot be expressed.
+        """
         try:
-            try:
-                result = await self.sandbox.run(plan.request)
-            except SandboxUnavailable:
-                # Nothing was started. Without a proxy nobody learns the names of hosts, and nothing is open either.
-                policy = self.settings.policy
-                if plan.request.policy.network.hosts or plan.request.policy.network == policy.network:
-                    raise
-                self._warn_without_proxy(runtime)
-                plan = replace(
-                    plan, request=replace(plan.request, policy=replace(plan.request.policy, network=policy.network))
-                )
-                result = await self.sandbox.run(plan.request)
-            if not getattr(self.sandbox, "filters_secrets", False):
-                result = await redacted_aside(result, runtime.grants.forms)
+            result = await self.sandbox.run(plan.request)
         except ValueError as error:  # the contract's word for a request that cannot be expressed
             raise InvalidArguments(str(error)) from error
-        result = without_scratch(result)
+        if not getattr(self.sandbox, "filters_secrets", False):
+            result = await redacted_aside(result, runtime.grants.forms)
+        return without_scratch(result)
+
+    async def _execute(self, plan: ScriptPlan, runtime: SkillRuntime) -> ScriptOutcome:
+        try:
+            result = await self.run_plan(plan, runtime)
+        except SandboxUnavailable:
+            # Nothing was started. Without a proxy nobody learns the names of hosts, and nothing is open either.
+            policy = self.settings.policy
+            if plan.request.policy.network.hosts or plan.request.policy.network == policy.network:
+                raise
+            self._warn_without_proxy(runtime)
+            plan = replace(
+                plan, request=replace(plan.request, policy=replace(plan.request.policy, network=policy.network))
+            )
+            result = await self.run_plan(plan, runtime)
         outcome = await outcome_aside(plan, result, runtime.limits.error_chars)
         for thing in outcome.missing:
             logger.warning("%s", thing.for_owner())
@@ -288,6 +288,12 @@ class OwnSandbox:
             f" on node {result.isolation.node}" if result.isolation.node else "",
         )
         return outcome
+
+
+def on_behalf_of_turn(sandbox: Sandbox, context: ToolContext) -> contextlib.AbstractContextManager[None]:
+    """Runs inside the block know the invocation, where the sandbox wants that."""
+    wants = getattr(sandbox, "wants_invocation", False)
+    return on_behalf_of(context.get_invocation_context()) if wants else contextlib.nullcontext()
 
 
 def both_hear(

@@ -15,7 +15,6 @@ import logging
 import mimetypes
 import os
 import stat
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -28,6 +27,7 @@ from adk_skills_agent.adk.running.runner import workspace_claim
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.executors.environment import read
 from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW
+from adk_skills_agent.recent import Recent
 from adk_skills_agent.sandbox import distinct_name, in_worker, safe_name
 from adk_skills_agent.scripts.plan import workspace_key
 from adk_skills_agent.scripts.workspaces import usage_of
@@ -96,8 +96,8 @@ class Uploads:
     """The uploads of all sessions in this process: agents of one session share its workspace, and so these."""
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()
-        self._looked: OrderedDict[str, None] = OrderedDict()  # invocations whose artifacts were listed
+        self._sessions: Recent[str, _Session] = Recent(_SESSIONS)
+        self._looked: Recent[str, None] = Recent(_INVOCATIONS)  # invocations whose artifacts were listed
 
     async def bring(self, runtime: SkillRuntime, tool_context: ToolContext, llm_request: LlmRequest) -> str:
         """Copy what is new into the session's workspace.
@@ -111,11 +111,9 @@ class Uploads:
         looks = tool_context.invocation_id not in self._looked
         artifacts = await _artifacts(tool_context) if looks else []
         self._looked[tool_context.invocation_id] = None
-        if len(self._looked) > _INVOCATIONS:
-            self._looked.popitem(last=False)
         if not sources and not artifacts and known is None:
             return ""
-        known = known or self._remember(key)
+        known = self._sessions[key] = known or _Session()
         problems = ""
         try:
             problems = " ".join(await self._copy_new(runtime, tool_context, known, sources, artifacts))
@@ -149,12 +147,6 @@ class Uploads:
                 if known.uploads:
                     claim.remember(FOLDER, _to_json(known.uploads))
         return claim.notes
-
-    def _remember(self, key: str) -> _Session:
-        found = self._sessions[key] = _Session()
-        while len(self._sessions) > _SESSIONS:
-            self._sessions.popitem(last=False)
-        return found
 
     async def _copy(self, runtime: SkillRuntime, tool_context: ToolContext, source: _Source, known: _Session) -> None:
         data = source.data

@@ -27,6 +27,7 @@ from adk_skills_agent.adk.permissions import Decision, Permissions
 from adk_skills_agent.adk.rules import Rule, Verdict
 from adk_skills_agent.adk.shell.command_line import read_line
 from adk_skills_agent.adk.shell.command_words import ANY, AS_BLANKS, Word
+from adk_skills_agent.errors import some_of
 
 _SHOWN = 80
 _BASH_SECONDS = 5
@@ -74,8 +75,7 @@ def _also(asked: Sequence[Decision], strictest: Decision, subjects: Sequence[str
     first = {one.rule: one for one in reversed(unnamed)}.values()
     others = dict.fromkeys(one.target for one in (*sorted(first, key=unnamed.index), *unnamed))
     others.pop(strictest.target, None)
-    more = f" and {len(others) - _MOST_ASKED} more" if len(others) > _MOST_ASKED else ""
-    return f". The same yes covers {', '.join(map(repr, list(others)[:_MOST_ASKED]))}{more}" if others else ""
+    return f". The same yes covers {some_of(list(others), _MOST_ASKED, repr)}" if others else ""
 
 
 @lru_cache(maxsize=128)  # a line may have 100 KB

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.running.adk_executor import KEPT_BYTES, told_result
 from adk_skills_agent.adk.running.call import save_outputs, share_of_session
-from adk_skills_agent.adk.running.runner import OwnSandbox, both_hear, without_scratch, workspace_claim
+from adk_skills_agent.adk.running.runner import (
+    OwnSandbox,
+    both_hear,
+    on_behalf_of_turn,
+    workspace_claim,
+)
 from adk_skills_agent.adk.running.skill_copies import copy_place, writable_copy
 from adk_skills_agent.adk.shell.files import EnvironmentFiles, ShellFiles, WorkspaceFiles
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, MountedSkill, skill_folder, skill_mounts
@@ -194,11 +199,7 @@ class SandboxShell:
                 saved = await save_outputs(context, outcome, MODEL_STREAM_CHARS)  # in the turn: row 266
         notes = [*([workspace.note] if workspace.note else []), *told, *claim.notes, *saved.notes]
         notes += told_missing(call, outcome)
-        answer = command_answer(
-            outcome.to_model(artifacts=saved.files, streams=saved.streams, beginnings=saved.beginnings, notes=notes)
-        )
-        if saved.files or saved.streams:
-            answer["saved_artifacts"] = [*saved.files.values(), *saved.streams.values()]
+        answer = command_answer(saved.answer_of(outcome, notes))
         return answer, outcome.result, refused_hosts(outcome.plan.request.policy, outcome.result)
 
     async def plan(
@@ -253,18 +254,9 @@ class SandboxShell:
 
         Raises ``SandboxError`` when the sandbox failed, or ``InvalidArguments`` when the command cannot be expressed.
         """
-        whose: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if getattr(self.own.sandbox, "wants_invocation", False):
-            whose = on_behalf_of(context.get_invocation_context())
-        try:
-            with whose:
-                result = await self.own.sandbox.run(plan.request)
-        except ValueError as error:  # the contract's word for a request that cannot be expressed
-            raise InvalidArguments(str(error)) from error
-        forms = self.runtime.grants.forms
-        if not getattr(self.own.sandbox, "filters_secrets", False):
-            result = await redacted_aside(result, forms)
-        return await outcome_aside(plan, without_scratch(result), self.runtime.limits.error_chars)
+        with on_behalf_of_turn(self.own.sandbox, context):
+            result = await self.own.run_plan(plan, self.runtime)
+        return await outcome_aside(plan, result, self.runtime.limits.error_chars)
 
     async def _has_own_files(self) -> bool:
         """Whether the command will find the paths it names."""

@@ -8,7 +8,6 @@ import os
 import stat
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from adk_skills_agent.catalog.skill import markdown_headings
 from adk_skills_agent.catalog.untrusted_files import NOT_LISTED, is_inside, real_path
 from adk_skills_agent.errors import CatalogError, ConfigError, ResourceNotFound, SkillNotFound, nearest
 from adk_skills_agent.format.models import Diagnostic, SkillMetadata
+from adk_skills_agent.recent import Recent
 from adk_skills_agent.sandbox import FolderDigest, in_worker
 
 if TYPE_CHECKING:
@@ -448,9 +448,8 @@ class SkillSource:
             self._objects[skill.name] = skill if isinstance(skill, KnownSkill) else from_object(skill, self.folders)
         self._rule = hides
         self._visible: tuple[int, list[SkillMetadata]] | None = None
-        self._cache_turns = cache_turns
-        self._fetched: OrderedDict[str, dict[str, asyncio.Task[KnownSkill | None]]] = OrderedDict()
-        self._disk: OrderedDict[str, tuple[object, DiskSkill]] = OrderedDict()
+        self._fetched: Recent[str, dict[str, asyncio.Task[KnownSkill | None]]] = Recent(cache_turns)
+        self._disk: dict[str, tuple[object, DiskSkill]] = {}  # no Recent: a call passes no more files than it must
         self._index: SearchIndex | None = None
 
     def __iter__(self) -> Iterator[str]:
@@ -545,9 +544,9 @@ class SkillSource:
             return found
         if not isinstance(invocation_id, str):
             return self._allowed(name, await self._fetch(name))
-        turn = self._fetched.setdefault(invocation_id, {})
-        while len(self._fetched) > self._cache_turns:
-            self._fetched.popitem(last=False)
+        turn = self._fetched.get(invocation_id)
+        if turn is None:
+            turn = self._fetched[invocation_id] = {}
         task = turn.get(name)
         if task is None or task.get_loop() is not asyncio.get_running_loop():
             task = turn[name] = asyncio.get_running_loop().create_task(self._fetch(name))
@@ -574,8 +573,9 @@ class SkillSource:
 
     def close(self) -> None:
         """Forget what was fetched and remove what was written to disk. May block."""
-        fetched, self._fetched = self._fetched, OrderedDict()
-        for turn in fetched.values():
+        turns = list(self._fetched.values())
+        self._fetched.clear()
+        for turn in turns:
             for task in turn.values():
                 if not task.done() and not task.get_loop().is_closed():
                     task.get_loop().call_soon_threadsafe(task.cancel)
@@ -636,7 +636,7 @@ class SkillSource:
             return None
         self._disk[skill.name] = (skill, known)  # kept for the digest it remembers
         if len(self._disk) > _KEPT_DISK_SKILLS:
-            self._disk.popitem(last=False)
+            self._disk.pop(next(iter(self._disk)), None)
         return known
 
     def _headings(self, item: SkillMetadata) -> str:

@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.runtime import SkillRuntime
-    from adk_skills_agent.sandbox import ExecutionResult
+    from adk_skills_agent.sandbox import ExecutionResult, SandboxPolicy
+    from adk_skills_agent.scripts import ScriptOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -271,48 +272,13 @@ class ExecuteTool(ShellTool):
         )
 
         async def run(job: Job) -> None:
-            stopped = False
             if runtime.grants.forms is not None:
                 job.redactor = Redactor(runtime.grants.forms)
             started = CommandStarted(
                 origin=origin, skill=call.skill, command=call.command, run=run_id, job=job.name, executor=shell.name
             )
             with _told(runtime, started, time.monotonic()) as ended:
-                async with workspace_claim(runtime, tool_context, call.skill) as claim:
-                    workspace = await asyncio.to_thread(claim.open)
-                    # Of this process, so that the next agent removes it when this one is killed.
-                    folder, remove = await in_worker(temporary_folder, "job", JOBS)
-                    copy = folder / "work"
-                    try:
-                        async with claim.turn(writes=False):
-                            before = await in_worker(copy_workspace, workspace.path, copy)
-                        own = replace(workspace, path=copy)
-                        printed = _output_events(runtime, origin, call.skill, run_id)
-                        heard = replace(call, on_output=both_hear(job.take, printed))
-                        plan = await shell.plan(tool_context, heard, own, job=policy)
-                        # A turn of its own in /tmp would be lost in another's; a job has one that is its own.
-                        plan = replace(plan, request=replace(plan.request, tmp=None))
-                        try:
-                            outcome = await shell.execute(tool_context, plan)
-                        finally:
-                            if printed is not None:
-                                printed.flush()
-                        async with claim.turn(
-                            call=f"the background job {job.name}"
-                        ):  # to its end, once it has begun: nobody must see half of it
-                            own_policy = shell.own.settings.policy
-                            back = asyncio.ensure_future(
-                                in_worker(bring_back, copy, before, workspace.path, own_policy)
-                            )
-                            try:
-                                await uninterrupted(back)
-                            except asyncio.CancelledError:
-                                stopped = True
-                            notes = back.result()
-                        notes = [*notes, *claim.notes]
-                    finally:
-                        with contextlib.suppress(RuntimeError):  # the loop is closed
-                            await asyncio.shield(asyncio.to_thread(remove))
+                outcome, notes, stopped = await self._in_copy(tool_context, shell, call, policy, job, started)
                 notes += told_missing(call, outcome)
                 answer = command_answer(outcome.to_model(notes=notes))
                 answer.pop("stdout", None)
@@ -341,6 +307,53 @@ class ExecuteTool(ShellTool):
             run,
         )
         return {"status": "running", "job": job.name, "next": f"Read it with {runtime.tool_name('job_output')}."}
+
+    async def _in_copy(
+        self,
+        tool_context: ToolContext,
+        shell: SandboxShell,
+        call: ShellCall,
+        policy: SandboxPolicy,
+        job: Job,
+        started: CommandStarted,
+    ) -> tuple[ScriptOutcome, list[str], bool]:
+        """Run a job in a copy of the workspace, and bring back what it left.
+
+        Returns how it ended, sentences about its files, and whether it was stopped while they were brought back.
+        """
+        async with workspace_claim(self.runtime, tool_context, call.skill) as claim:
+            workspace = await asyncio.to_thread(claim.open)
+            # Of this process, so that the next agent removes it when this one is killed.
+            folder, remove = await in_worker(temporary_folder, "job", JOBS)
+            copy = folder / "work"
+            try:
+                async with claim.turn(writes=False):
+                    before = await in_worker(copy_workspace, workspace.path, copy)
+                printed = _output_events(self.runtime, started.origin, call.skill, started.run)
+                heard = replace(call, on_output=both_hear(job.take, printed))
+                plan = await shell.plan(tool_context, heard, replace(workspace, path=copy), job=policy)
+                # A turn of its own in /tmp would be lost in another's; a job has one that is its own.
+                plan = replace(plan, request=replace(plan.request, tmp=None))
+                try:
+                    outcome = await shell.execute(tool_context, plan)
+                finally:
+                    if printed is not None:
+                        printed.flush()
+                stopped = False
+                async with claim.turn(call=f"the background job {job.name}"):
+                    # To its end, once it has begun: nobody must see half of it.
+                    back = asyncio.ensure_future(
+                        in_worker(bring_back, copy, before, workspace.path, shell.own.settings.policy)
+                    )
+                    try:
+                        await uninterrupted(back)
+                    except asyncio.CancelledError:
+                        stopped = True
+                    notes = back.result()
+                return outcome, [*notes, *claim.notes], stopped
+            finally:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    await asyncio.shield(asyncio.to_thread(remove))
 
 
 @contextlib.contextmanager

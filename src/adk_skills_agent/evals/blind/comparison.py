@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from adk_skills_agent.errors import some_of
 from adk_skills_agent.evals.cases import EvalCase, files_shown
 from adk_skills_agent.evals.judge import cut
 from adk_skills_agent.evals.judge_model import Inquiry, JudgeModel
@@ -177,9 +178,7 @@ class BlindQuestion:
         if len(winners) != 1:
             problem = "two different winners" if winners else "no winner"
         elif missing:
-            problem = f"no score for {', '.join(missing[:3])}" + (
-                f" and {len(missing) - 3} more" if missing[3:] else ""
-            )
+            problem = f"no score for {some_of(missing, 3)}"
         found = next(self._lines(_REASONS, answer), None)
         reasons = found["text"] if found else ""
         said = next(self._lines(_WINNER, reasons), None)

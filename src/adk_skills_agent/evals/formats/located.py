@@ -12,7 +12,7 @@ from typing import Any, Union
 
 import yaml
 
-from adk_skills_agent.errors import nearest
+from adk_skills_agent.errors import did_you_mean
 from adk_skills_agent.evals.cases import CaseFile, Source
 from adk_skills_agent.format.models import Diagnostic, Severity
 from adk_skills_agent.testing.conversation_file import JsonLoader, read_json_yaml
@@ -261,8 +261,7 @@ class FieldReader:
             if name in known:
                 continue
             if strict:
-                near = nearest(name, known, 1)
-                hint = f"Did you mean {near[0]!r}?" if near else f"Known are: {', '.join(known)}."
+                hint = did_you_mean(name, known, f"Known are: {', '.join(known)}.")
                 self.problem(value, _below(field, name), f"There is no such field. {hint}")
             else:
                 self.note(value, "unused-field", f"{_below(field, name)} is not used.", Severity.INFO)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from adk_skills_agent.errors import some_of
 from adk_skills_agent.evals.metrics.score import Score, TurnScore, not_evaluated, of_turns, paired
 from adk_skills_agent.evals.trace import Trace
 
@@ -21,9 +22,7 @@ def score(actual: Trace, expected: Trace | None, *, threshold: float = 1.0) -> S
         lines = _lines(wanted.final_text)
         text = _folded(happened.final_text)
         missing = [line for line in lines if _folded(line) not in text]
-        shown = ", ".join(map(repr, missing[:_SHOWN]))
-        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        detail = f"Not in the answer: {shown}{more}." if missing else ""
+        detail = f"Not in the answer: {some_of(missing, _SHOWN, repr)}." if missing else ""
         turns.append(TurnScore(float(not missing), detail) if lines else TurnScore(None))
     return of_turns(turns, threshold)
 

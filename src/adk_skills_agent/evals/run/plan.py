@@ -14,7 +14,7 @@ from adk_skills_agent.adk.skills.source import FolderVersion
 from adk_skills_agent.catalog import CatalogReader, RegistryConfig, Skill, SkillsRegistry
 from adk_skills_agent.catalog.index import IndexedSkill
 from adk_skills_agent.catalog.view import SkillsView
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.errors import ConfigError, some_of
 from adk_skills_agent.evals.cases import EvalCase
 from adk_skills_agent.evals.metrics.registry import JUDGED, METRICS, applicable, vacuous
 from adk_skills_agent.evals.metrics.score import Expectation
@@ -79,9 +79,8 @@ def not_measured(cases: Iterable[EvalCase], *, judged: bool) -> list[Diagnostic]
         Diagnostic(
             "not-in-criteria",
             Severity.INFO,
-            f"`criteria` leaves out {name}, which {among[0].id!r}"
-            + (f" and {len(among) - 1} more" if len(among) > 1 else "")
-            + " could be measured by.",
+            f"`criteria` leaves out {name}, which {some_of([case.id for case in among], 1, repr)} could be measured "
+            "by.",
             file,
             among[0].source.line,
         )

@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from adk_skills_agent.errors import CleanupFailed, EngineUnavailable, SandboxError, SandboxUnavailable
+from adk_skills_agent.errors import CleanupFailed, EngineUnavailable, SandboxError, SandboxUnavailable, some_of
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.container.container import ContainerChannel, start_container
 from adk_skills_agent.sandbox.container.engine import Engine, EngineInfo, submit
@@ -231,11 +231,10 @@ class ContainerSandbox(Sandbox):
     def _check_healthy(self) -> None:
         failed = dict(self._removals.failed)
         if failed:
-            name, reason = next(iter(failed.items()))
-            more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+            reason = next(iter(failed.values()))
             raise CleanupFailed(
-                f"Cleanup failed: container {name[:12]}{more} could not be removed ({reason}). Nothing is run until it "
-                "is gone: call reinitialize(), which tries again.",
+                f"Cleanup failed: container {some_of([name[:12] for name in failed], 1)} could not be removed "
+                f"({reason}). Nothing is run until it is gone: call reinitialize(), which tries again.",
                 tuple(failed),
             )
 

@@ -21,6 +21,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from adk_skills_agent.errors import some_of
 from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK
 from adk_skills_agent.sandbox.contract import TMP_DIR, OutputFile, SandboxPolicy
 from adk_skills_agent.sandbox.secrets import FileSearch, SecretForms
@@ -501,10 +502,9 @@ def _left_in(place: str, shown_as: str, called: str, *, is_tmp: bool) -> list[st
         os.close(folder)
     if not names:
         return []
-    shown = ", ".join(repr(readable_name(f"{shown_as}/{portable(name)}")) for name in names[:_MAX_NAMED])
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    named = some_of(names, _MAX_NAMED, lambda name: repr(readable_name(f"{shown_as}/{portable(name)}")))
     were = "was" if len(names) == 1 else "were"
-    return [f"{shown}{more} {were} not kept: {called} is new in every run. Write results to the working directory."]
+    return [f"{named} {were} not kept: {called} is new in every run. Write results to the working directory."]
 
 
 _TEMPORARY = re.compile(

@@ -19,7 +19,7 @@ from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import Status
 from adk_skills_agent.sandbox.files.removal import is_gone, owner_name
 from adk_skills_agent.sandbox.process.supervise import EndReport
-from adk_skills_agent.sandbox.process.tree import children_of, kernel_setting
+from adk_skills_agent.sandbox.process.tree import children_of, kernel_setting, stat_fields
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _ROUNDS = 50
@@ -326,7 +326,6 @@ AGENT_GROUP = "adk-skills-runtime"
 """Version 2: where an agent that was alone in its group goes, so that the group can hand its controllers on."""
 
 _NEEDED = ("memory", "pids")
-_PROC = "/proc"
 _MOST_ANCESTORS = 100
 
 
@@ -369,7 +368,7 @@ def find_hierarchy() -> Hierarchy:
         NoControlGroups: Nowhere, with the reason as a clause.
     """
     try:
-        own = own_groups(get(f"{_PROC}/self/cgroup"), get(f"{_PROC}/self/mountinfo"))
+        own = own_groups(get("/proc/self/cgroup"), get("/proc/self/mountinfo"))
     except OSError as error:
         raise NoControlGroups(f"this system shows no control groups ({error.strerror})") from error
     if all(name in own for name in _NEEDED):
@@ -464,11 +463,10 @@ def _descends(pid: int, ancestor: int) -> bool:
     for _ in range(_MOST_ANCESTORS):
         if pid in {0, 1, ancestor}:
             break
-        try:
-            stat = get(f"{_PROC}/{pid}/stat")
-        except OSError:
+        fields = stat_fields(pid)
+        if fields is None:
             return True  # it ended, and is in nobody's way
-        pid = int(stat.rpartition(")")[2].split()[1])
+        pid = int(fields[1])
     return pid == ancestor
 
 

@@ -21,7 +21,6 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from pathlib import Path
 from typing import TypeVar
 
 from adk_skills_agent.platforms import PAGE_BYTES, allow_many_files
@@ -487,12 +486,9 @@ def _most_received() -> int:
     return 2 * _RECEIVE_BYTES if _may_receive() >= _RECEIVE_BYTES else kernel_setting("net/ipv4/tcp_rmem", 6 << 20)
 
 
-@functools.lru_cache(maxsize=1)
 def _may_receive() -> int:
     """The most that a program may have the kernel keep for a connection."""
-    with suppress(OSError, ValueError):
-        return int(Path("/proc/sys/net/core/rmem_max").read_text())
-    return 0
+    return kernel_setting("net/core/rmem_max", 0)
 
 
 def _not_taken(upstream: socket.socket) -> int:

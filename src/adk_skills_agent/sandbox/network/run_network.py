@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from adk_skills_agent.errors import SandboxError
+from adk_skills_agent.errors import SandboxError, some_of
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, NetworkDecision, SandboxPolicy
 from adk_skills_agent.sandbox.network.hosts import parse_hosts, parse_networks
 from adk_skills_agent.sandbox.network.proxy import Proxy
@@ -189,8 +189,7 @@ class RunNetwork:
         )
         sentences = []
         if refused:
-            more = f" and {len(refused) - _NOTED_HOSTS} more" if len(refused) > _NOTED_HOSTS else ""
-            sentences.append(f"The network policy refused {', '.join(refused[:_NOTED_HOSTS])}{more}.")
+            sentences.append(f"The network policy refused {some_of(refused, _NOTED_HOSTS)}.")
         if proxy.undisclosed:
             sentences.append(f"{proxy.undisclosed:,} more decisions of the network proxy were counted and not kept.")
         if proxy.failures:

@@ -58,11 +58,6 @@ _TOO_LONG = "/ (too long)"
 _NOTED_SECONDS = 10.0
 
 
-def holds_sockets(pids: Iterable[int]) -> bool:
-    """Whether one of these processes has a socket open, whose buffers nothing shows, or does not show what it has."""
-    return any(where.startswith(("socket:", _HIDDEN)) for pid in pids for _, where in _open_files(pid))
-
-
 def most_in_kernel(pids: Iterable[int], guarded: Collection[int] = (), *, pages: bool = False) -> int:
     """Bytes that the kernel may hold for these processes at most: buffers of their sockets, lists of their mappings, of
     their locks of files, and of what they watch. Of mappings and locks nothing is charged to a control group, nor of

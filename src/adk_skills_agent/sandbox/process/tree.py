@@ -33,7 +33,7 @@ _DYING_SECONDS = 1.0  # what a killed process may take; one that takes longer ha
 # In a run shorter than this the kernel cannot have used up all process ids and started over, so whatever the run
 # started has a higher id than its first process.
 _NO_WRAP_SECONDS = 1.0
-_ENVIRONMENT_BYTES = 1 << 20
+ENVIRONMENT_BYTES = 1 << 20
 _KCMP_VM = 1
 _MANY = 2000  # from this many ids on, listing what exists is cheaper than trying each
 
@@ -247,17 +247,15 @@ def _suspects(marks: RunMarks) -> Iterator[ProcessInfo]:
 def _last_pid() -> int | None:
     """The id the kernel gave out last, in our PID namespace."""
     try:
-        with open(f"{PROC}/loadavg", "rb") as stream:
-            return int(stream.read().split()[-1])
-    except (OSError, ValueError, IndexError):
+        return int(text_of(f"{PROC}/loadavg").split()[-1])
+    except (ValueError, IndexError):
         return None
 
 
 def _is_marked(info: ProcessInfo, marks: RunMarks) -> bool:
+    if f"{RUN_ID_VARIABLE}={marks.run_id}".encode() in text_of(f"{PROC}/{info.pid}/environ", ENVIRONMENT_BYTES):
+        return True
     try:
-        with open(f"{PROC}/{info.pid}/environ", "rb") as stream:
-            if f"{RUN_ID_VARIABLE}={marks.run_id}".encode() in stream.read(_ENVIRONMENT_BYTES):
-                return True
         where = os.readlink(f"{PROC}/{info.pid}/cwd")  # noqa: PTH115
         if where == marks.root or where.startswith(f"{marks.root}/"):
             return True
@@ -587,24 +585,18 @@ def most_mapped(pids: Iterable[int], folders: Iterable[str], enough: int) -> int
 
 def page_tables(pids: Iterable[int]) -> int:
     """Bytes in the page tables of these processes."""
-    return _added(pids, b"VmPTE:")
+    return status_bytes(pids, b"VmPTE:")
 
 
 def swapped_out(pids: Iterable[int]) -> int:
     """Bytes of these processes' own memory that were swapped out."""
-    return _added(pids, b"VmSwap:")
+    return status_bytes(pids, b"VmSwap:")
 
 
-def _added(pids: Iterable[int], name: bytes) -> int:
-    """The sum of a line in what the system says of each of these processes, in bytes."""
-    total = 0
-    for pid in pids:
-        try:
-            with open(f"{PROC}/{pid}/status", "rb") as stream:
-                total += next((int(line.split()[1]) for line in stream if line.startswith(name)), 0)
-        except (OSError, ValueError, IndexError):  # it ended
-            continue
-    return total * 1024
+def status_bytes(pids: Iterable[int], *names: bytes) -> int:
+    """The sum of these lines of ``/proc/PID/status`` of each of these processes, in bytes."""
+    lines = (line for pid in pids for line in text_of(f"{PROC}/{pid}/status").splitlines() if line.startswith(names))
+    return sum(int(line.split()[1]) for line in lines) * 1024
 
 
 def text_of(path: str, most_bytes: int = MAPS_BYTES) -> bytes:
@@ -638,25 +630,17 @@ def kernel_setting(name: str, usual: int) -> int:
 
 def private_memory(pids: Iterable[int]) -> int:
     """Resident bytes of these processes that are in no file and not shared."""
-    pages = 0
-    for pid in pids:
-        try:
-            with open(f"{PROC}/{pid}/statm", "rb") as stream:
-                fields = stream.read().split()
-        except OSError:
-            continue
-        if len(fields) > 2:
-            pages += int(fields[1]) - int(fields[2])
-    return pages * PAGE_BYTES
+    return sum(resident - shared for _, resident, shared, *_ in _pages(pids)) * PAGE_BYTES
 
 
 def reserved_memory(pids: Iterable[int]) -> int:
     """Bytes of private memory these processes may write to, touched or not: what ``vm.overcommit_memory=2`` counts."""
-    pages = 0
-    for pid in pids:
-        fields = text_of(f"{PROC}/{pid}/statm").split()
-        pages += int(fields[5]) if len(fields) > 5 else 0
-    return pages * PAGE_BYTES
+    return sum(pages[5] for pages in _pages(pids)) * PAGE_BYTES
+
+
+def _pages(pids: Iterable[int]) -> Iterator[list[int]]:
+    """``/proc/PID/statm`` of each of these processes that has not ended."""
+    return filter(None, (list(map(int, text_of(f"{PROC}/{pid}/statm").split())) for pid in pids))
 
 
 def used_together(members: list[ProcessInfo], name: bytes = b"Pss:") -> int:

@@ -39,6 +39,7 @@ from adk_skills_agent.sandbox.process.open_files import (
 from adk_skills_agent.sandbox.process.shortage import CROWDED, SCARCE, crowd_of, first_to_go_of
 from adk_skills_agent.sandbox.process.stalls import Wait, touch, wait_of
 from adk_skills_agent.sandbox.process.tree import (
+    ENVIRONMENT_BYTES,
     EVERYTHING,
     LOOK_SECONDS,
     PROC,
@@ -56,6 +57,7 @@ from adk_skills_agent.sandbox.process.tree import (
     private_memory,
     reserved_memory,
     swapped_out,
+    text_of,
     used_together,
 )
 from adk_skills_agent.sandbox.streaming import ResourceSample
@@ -837,13 +839,8 @@ def _free(folder: str) -> int:
 
 def _mark_of(pid: int) -> str:
     """The run a process says it belongs to, by its environment; empty for none."""
-    try:
-        with open(f"{PROC}/{pid}/environ", "rb") as stream:
-            environment = stream.read(1 << 20)
-    except OSError:
-        return ""
     needle = f"{RUN_ID_VARIABLE}=".encode()
-    for variable in environment.split(b"\0"):
+    for variable in text_of(f"{PROC}/{pid}/environ", ENVIRONMENT_BYTES).split(b"\0"):
         if variable.startswith(needle):
             return variable[len(needle) :].decode("ascii", "replace")
     return ""

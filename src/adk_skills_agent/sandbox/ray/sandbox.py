@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from adk_skills_agent.errors import RunLost, SandboxError, SandboxUnavailable, SkillsError, TooManyRuns
+from adk_skills_agent.recent import Recent
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import (
     WORK_DIR,
@@ -135,7 +136,7 @@ class RaySandbox(Sandbox):
         )
         self._wait_seconds = wait_seconds
         self._packing = threading.Lock()
-        self._skills: dict[str, Any] = {}  # references, by digest
+        self._skills: Recent[str, Any] = Recent(_HELD_SKILLS)  # references, by digest
 
     async def run(self, request: ExecutionRequest) -> ExecutionResult:
         """Run one command to its end; see :meth:`Sandbox.run`.
@@ -258,8 +259,6 @@ class RaySandbox(Sandbox):
         with self._packing:
             if copy.name not in self._skills:
                 self._skills[copy.name] = self._pool.ray.put(packed_folder(copy))
-                while len(self._skills) > _HELD_SKILLS:
-                    del self._skills[next(iter(self._skills))]
             return self._skills[copy.name]
 
     async def _call(

@@ -66,7 +66,14 @@ from adk_skills_agent.sandbox.process.supervise import (
     take_status,
     wait_until_ended,
 )
-from adk_skills_agent.sandbox.process.tree import RunMarks, children_of, end_run, reap_adopted, signal_group
+from adk_skills_agent.sandbox.process.tree import (
+    RunMarks,
+    children_of,
+    end_run,
+    reap_adopted,
+    signal_group,
+    stat_fields,
+)
 from adk_skills_agent.sandbox.process.watchdog import TMP_NAMES, DiskLimit, Limits, folder_limit
 from adk_skills_agent.sandbox.skill_store import Staged, stage
 from adk_skills_agent.sandbox.streaming import ResourceSample
@@ -242,9 +249,9 @@ _LOOKS, _LOOK_SECONDS = 20, 0.05  # reading from a slow disk looks the same, for
 def _waits_in_the_kernel(pid: int) -> bool:
     """Whether no signal reaches the process, each time one looks for a second."""
     for _ in range(_LOOKS):
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            if not file.read().rpartition(b") ")[2].startswith(b"D"):
-                return False
+        fields = stat_fields(pid)
+        if fields is None or fields[0] != b"D":
+            return False
         time.sleep(_LOOK_SECONDS)
     return True
 

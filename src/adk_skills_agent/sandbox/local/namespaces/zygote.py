@@ -66,6 +66,7 @@ from adk_skills_agent.sandbox.process.supervise import (
     spawner,
 )
 from adk_skills_agent.sandbox.process.system_calls import NUMBERS
+from adk_skills_agent.sandbox.process.tree import status_bytes
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
 _PROGRAMS = ("program.py", "../namespaces/zygote_root.py", "../namespaces/zygote_program.py")
@@ -456,7 +457,4 @@ def _used(sandbox: StartedSandbox) -> int:
     if sandbox.group is not None:
         return sandbox.group.memory_of_its_own()
     pid = sandbox.first_pid
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as stream:
-        lines = (line.split() for line in stream if line.startswith((b"RssAnon:", b"RssShmem:")))
-        return sum(int(fields[1]) for fields in lines) * 1024 + memory_in_files((pid,))
-    return 0
+    return status_bytes((pid,), b"RssAnon:", b"RssShmem:") + memory_in_files((pid,))
