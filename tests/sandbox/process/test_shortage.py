@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.platforms import PAGE_BYTES
+from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 from adk_skills_agent.sandbox.process import tree
-from adk_skills_agent.sandbox.process.shortage import crowd_of, first_to_go_of
+from adk_skills_agent.sandbox.process.shortage import crowd_of, dry_of, first_to_go_of, tcp_of_run
 from adk_skills_agent.sandbox.process.tree import (
     EVERYTHING,
     MachineMemory,
@@ -21,10 +25,13 @@ from adk_skills_agent.sandbox.process.tree import (
     bound_running,
     places_for,
     tasks_left,
+    tcp_of_machine,
 )
 from adk_skills_agent.sandbox.process.watchdog import Limits
 from adk_skills_agent.sandbox.threads import MAX_RUNNING, RUNNING
+from level_table import missing
 
+LACKING, _ = missing(NamespacesLevel())
 MARKS = RunMarks("shortage", 0, 0.0)
 PLACE = "adk_skills_agent.sandbox.process.shortage"
 
@@ -48,6 +55,68 @@ def test_row_404_a_run_that_shows_the_memory_goes_first_when_all_is_gone(monkeyp
         runs.append(run)
         members[name] = [replace(process, system_ticks=ticks, rss_pages=(mib << 20) // PAGE_BYTES)]
     assert first_to_go_of(runs, members, now) is runs[1]
+
+
+def test_row_443_the_run_with_most_in_its_connections_ends_of_the_user_who_has_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen: eleven runs of one user, each within its limits, and connections of everybody were reset."""
+    process = next(one for one in all_processes() if one.pid == os.getpid())
+    # Bytes in its connections, and how many closed ones still send.
+    there = {"v": ("victim", 90, 0), "h1": ("hostile", 60, 9), "h2": ("hostile", 70, 5000), "few": ("", 2, 100)}
+    runs = [a_run(name, user) for name, (user, *_) in there.items()]
+    members = {name: [replace(process, shown=number)] for number, name in enumerate(there)}
+    held = [(queued << 20, closed) for _, queued, closed in there.values()]
+    monkeypatch.setattr(f"{PLACE}.tcp_of_run", lambda pids: held[next(iter(pids))])
+    monkeypatch.setattr(f"{PLACE}.kernel_setting", lambda name, _: {"net/ipv4/tcp_mem": 900}.get(name, 1000))
+
+    def ended(pages: int, orphans: int) -> str | None:
+        monkeypatch.setattr(f"{PLACE}.tcp_of_machine", lambda: (pages, orphans))
+        run = dry_of(runs, members)
+        return None if run is None else run.marks.run_id
+
+    assert ended(600, 500) is None
+    assert ended(601, 0) == "h2"
+    assert ended(0, 501) == "h2"
+    runs[2]._over = True  # it takes a moment to go
+    assert ended(601, 0) == "v"  # who has most now
+    assert ended(0, 501) is None  # those of nobody here
+
+
+@pytest.mark.skipif(LACKING is not None, reason=str(LACKING))
+async def test_row_443_what_is_in_the_connections_of_a_run_is_known() -> None:
+    code = """
+import socket, sys, time
+door = socket.create_server(("127.0.0.1", 0))
+kept = socket.create_connection(door.getsockname())
+kept.setblocking(False)
+sent = 0
+try:
+    while True:
+        sent += kept.send(b"x" * 65536)
+except BlockingIOError:
+    print(sent, flush=True)
+time.sleep(30)
+"""
+    seen: list[bytes] = []
+    policy = SandboxPolicy(isolation="namespaces", min_isolation="namespaces", wall_seconds=30)
+    before = tcp_of_machine()[0]
+    request = ExecutionRequest(("python3", "-c", code), policy, on_output=lambda _, data: seen.append(data))
+    running = asyncio.create_task(local_sandbox().run(request))
+    while not seen:
+        await asyncio.sleep(0.01)
+        assert not running.done()
+    queued = [tcp_of_run([info.pid])[0] for info in all_processes() if b"create_server" in argv_of(info.pid)]
+    assert max(queued) == int(seen[0])
+    assert tcp_of_machine()[0] > before
+    assert tcp_of_run([os.getpid()]) == (0, 0)  # the network of the machine is nobody's
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+def argv_of(pid: int) -> bytes:
+    return tree.text_of(f"/proc/{pid}/cmdline")
 
 
 @pytest.mark.parametrize(("kind", "line"), [("cgroup", "4:pids:/above/agent"), ("cgroup2", "0::/above/agent")])

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.platforms import PAGE_BYTES
 from adk_skills_agent.sandbox.process.open_files import SURE_PLACE, hiding_places, most_in_kernel
-from adk_skills_agent.sandbox.process.tree import MachineMemory, ProcessInfo, kept_of, tasks_left
+from adk_skills_agent.sandbox.process.tree import (
+    EVERYTHING,
+    PROC,
+    MachineMemory,
+    ProcessInfo,
+    kept_of,
+    kernel_setting,
+    tasks_left,
+    tcp_of_machine,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.process.watchdog import Limits
@@ -21,6 +32,13 @@ CROWDED = (
     "Stopped: the processes and threads that the agent itself may have (the limit of its container) were running out, "
     "and this run was one of those with the most."
 )
+DRIED_UP = (
+    "Stopped: the memory that all TCP connections of this machine may have together, or the places for closed ones, "
+    "ran short, and this run had most of it."
+)
+_LEAST_QUEUED = 8 << 20  # bytes; a run with less in its connections is not the cause
+_LEAST_ORPHANS = 256  # nor one with fewer that are closed
+_MOST_LISTED = 2 << 20  # bytes of a list of connections: as many as a run may have
 _FEW = 8  # a run with so many is not the cause
 
 
@@ -53,6 +71,58 @@ def first_to_go_of(runs: list[Limits], members: Mapping[str, list[ProcessInfo]],
     if found and sum(seen.values()) > most_lost * 3 // 4:  # most of it need not be guessed (row 404)
         return max(seen, key=lambda run: seen[run])
     return max(found, key=lambda run: found[run], default=None)
+
+
+def dry_of(runs: list[Limits], members: Mapping[str, list[ProcessInfo]]) -> Limits | None:
+    """The run to end so that all others of the machine can go on sending (row 443); None while there is room.
+
+    The kernel bounds the memory of TCP, and closed connections that still send, for all network namespaces together;
+    beyond, it resets connections of everybody. Of the user who has most in runs with a network of their own, the one
+    that has most.
+    """
+    memory, orphans = tcp_of_machine()
+    most_orphans = kernel_setting("net/ipv4/tcp_max_orphans", EVERYTHING)
+    is_short = memory > kernel_setting("net/ipv4/tcp_mem", EVERYTHING) // 3 * 2
+    if not is_short and orphans <= most_orphans // 2:
+        return None
+    held: dict[Limits, int] = {}
+    of_user: Counter[str] = Counter()
+    for run in runs:
+        if run._over:
+            continue
+        queued, closed = tcp_of_run(info.shown for info in members[run.marks.run_id])
+        number, least = (queued, _LEAST_QUEUED) if is_short else (closed, _LEAST_ORPHANS)
+        if number > least:
+            held[run] = number
+            of_user[run._user] += number
+    user = max(of_user, key=lambda one: of_user[one], default=None)
+    return max((run for run in held if run._user == user), key=lambda run: held[run], default=None)
+
+
+def tcp_of_run(pids: Iterable[int]) -> tuple[int, int]:
+    """Bytes in the connections of processes that have a network of their own, and how many closed ones still send."""
+    own_network, queued, closed = _network_of("self"), 0, 0
+    for pid in pids:
+        if _network_of(pid) in {own_network, None}:
+            continue
+        for name in ("tcp", "tcp6"):
+            for line in text_of(f"{PROC}/{pid}/net/{name}", _MOST_LISTED).splitlines()[1:]:
+                fields = line.split()
+                if len(fields) > 9 and b":" in fields[4]:  # not cut off: the queues, and the number of the file
+                    queued += sum(int(number, 16) for number in fields[4].split(b":"))
+                    closed += fields[9] == b"0" and fields[3] in _CLOSING
+        break  # all of a run are in one
+    return queued, closed
+
+
+_CLOSING = frozenset({b"04", b"05", b"09", b"0B"})  # FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLOSING
+
+
+def _network_of(pid: int | str) -> int | None:
+    try:
+        return os.stat(f"{PROC}/{pid}/ns/net").st_ino  # noqa: PTH116
+    except OSError:  # it has ended
+        return None
 
 
 def crowd_of(runs: list[Limits], members: Mapping[str, list[ProcessInfo]]) -> list[Limits]:

@@ -616,6 +616,16 @@ def tcp_sockets(pid: int) -> int:
     return found
 
 
+def tcp_of_machine() -> tuple[int, int]:
+    """Pages that the TCP connections of all network namespaces have, and how many that are closed still send."""
+    for line in text_of(f"{PROC}/net/sockstat").splitlines():
+        if line.startswith(b"TCP: inuse "):
+            fields = line.split()
+            numbers = dict(zip(fields[1::2], fields[2::2], strict=False))
+            return int(numbers.get(b"mem", 0)), int(numbers.get(b"orphan", 0))
+    return 0, 0
+
+
 @functools.lru_cache(maxsize=8)
 def kernel_setting(name: str, usual: int) -> int:
     """A number among the kernel's settings, by its place below ``/proc/sys``; the last one of several.

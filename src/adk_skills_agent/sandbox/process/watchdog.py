@@ -36,7 +36,7 @@ from adk_skills_agent.sandbox.process.open_files import (
     note_sockets,
     shared_memory,
 )
-from adk_skills_agent.sandbox.process.shortage import CROWDED, SCARCE, crowd_of, first_to_go_of
+from adk_skills_agent.sandbox.process.shortage import CROWDED, DRIED_UP, SCARCE, crowd_of, dry_of, first_to_go_of
 from adk_skills_agent.sandbox.process.stalls import Wait, touch, wait_of
 from adk_skills_agent.sandbox.process.tree import (
     ENVIRONMENT_BYTES,
@@ -460,6 +460,7 @@ class Watchdog:
         members: dict[str, list[ProcessInfo]] | None = None
         now, cause, hider, hidden, dear, files = MachineMemory(), None, None, 0, 0.0, 0
         first_to_go: Limits | None = None
+        dry: Limits | None = None
         crowd: Collection[Limits] = ()
         for run in runs:
             if run._over:
@@ -475,6 +476,7 @@ class Watchdog:
                     hider, hidden = self._hider(runs, members, now)
                     dear = time.thread_time() - began
                     first_to_go, crowd = first_to_go_of(runs, members, now), crowd_of(runs, members)
+                    dry = dry_of(runs, members)
                     files = self._files_beyond()
                 own, self._looking = members[run.marks.run_id], run
                 run._spare, run._of, run._dear_seconds = dear < LOOK_SECONDS, len(runs), 0.0
@@ -489,6 +491,8 @@ class Watchdog:
                     problem = Status.OUT_OF_MEMORY, SCARCE
                 if problem is None and run in crowd:
                     problem = Status.ERROR, CROWDED
+                if problem is None and run is dry:
+                    problem = Status.OUT_OF_MEMORY, DRIED_UP
                 problem = problem or _files_problem(run, own, files // len(runs)) or _held_problem(run, own, now)
                 problem = problem or _mapped_problem(run, own) or _disk_problem(run, own)
                 if problem is None and run.on_look is not None:
