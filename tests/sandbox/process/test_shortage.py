@@ -107,7 +107,7 @@ time.sleep(30)
         await asyncio.sleep(0.01)
         assert not running.done()
     queued = [tcp_of_run([info.pid])[0] for info in all_processes() if b"create_server" in argv_of(info.pid)]
-    assert max(queued) == int(seen[0])
+    assert int(seen[0]) <= max(queued) < 2 * int(seen[0])  # what is not acknowledged is in both queues
     assert tcp_of_machine()[0] > before
     assert tcp_of_run([os.getpid()]) == (0, 0)  # the network of the machine is nobody's
     running.cancel()
