@@ -6,9 +6,12 @@ import asyncio
 import logging
 import os
 import shutil
+import threading
 import time
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.adk.code_executors import BuiltInCodeExecutor, UnsafeLocalCodeExecutor
@@ -37,7 +40,17 @@ from adk_skills_agent.sandbox.contract import (
     Status,
 )
 from adk_skills_agent.sandbox.process.tree import machine_memory
-from adk_skills_agent.sandbox.remote.remote import CLOSED_WITH_IT, MAY_GO_ON
+from adk_skills_agent.sandbox.remote import remote
+from adk_skills_agent.sandbox.remote.remote import (
+    CLOSED_WITH_IT,
+    MAY_GO_ON,
+    Job,
+    OnTheWay,
+    RemoteAnswer,
+    RemoteChannel,
+    report_of,
+)
+from adk_skills_agent.sandbox.threads import acting_for
 from remote_services import ElsewhereEnvironment, ElsewhereExecutor
 
 
@@ -261,6 +274,79 @@ async def test_row_300_an_answer_that_takes_the_agents_memory_is_given_up(hostil
     with pytest.raises(SandboxError, match="was given up: while it answered, this process took 64 MiB more"):
         await box.run(ask("true"))
     await box.close()
+
+
+async def test_row_438_an_answer_of_any_number_of_lines_is_not_made_a_list_of(tmp_path):
+    """Seen: 100 MB of line ends on a machine's output, and the agent's event loop stood still for 14 s at each call."""
+    answer = RemoteAnswer(1, "\n" * 20_000_000, "first\nlast\n")
+    job = Job("0123abcd", "/h", "/w", (), (), 1000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(SandboxError, match="gave no result: exit code 1: last"):
+            remote._found("A service", job, answer)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    threads: list[bool] = []
+    found, loop = remote._found, threading.current_thread()
+
+    def looked(*arguments: Any) -> Any:
+        threads.append(threading.current_thread() is loop)
+        return found(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remote, "_found", looked)
+        assert (await remote_sandbox(ElsewhereEnvironment(tmp_path / "there")).run(ask("true"))).status is Status.OK
+    assert threads == [False]
+
+
+async def test_row_439_what_one_answer_takes_ends_no_other_call(monkeypatch):
+    """Seen: 150 MB of one user's files, and the runs of everybody who waited for a service were given up."""
+    used = [0]
+    monkeypatch.setattr(remote, "private_memory", lambda _: used[0])
+    monkeypatch.setattr(remote, "machine_memory", lambda: replace(machine_memory(), available=400 << 20))
+    over = asyncio.Event()
+
+    async def large() -> None:
+        used[0] += 150 << 20
+        try:
+            await asyncio.sleep(60)
+        finally:
+            used[0] -= 150 << 20
+
+    waiting = [asyncio.create_task(remote.within_memory("One", over.wait())) for _ in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(SandboxError, match="Another was given up: while it answered, this process took 100 MiB more"):
+        await remote.within_memory("Another", large(), 150 << 20)
+    await asyncio.sleep(0.3)
+    over.set()
+    assert await asyncio.gather(*waiting) == [True] * 3
+    assert remote._waiting == []
+
+
+async def test_row_440_what_is_on_the_way_to_services_is_bounded_and_small_requests_pass(monkeypatch):
+    """Seen: four runs with files of 200 MiB each, within the policy, took 2.4 GB of the agent's memory; 48 take all."""
+    monkeypatch.setattr(remote, "machine_memory", lambda: replace(machine_memory(), available=80 << 20))  # ten of it
+    way = OnTheWay()
+
+    def channel(user: str) -> RemoteChannel:
+        with acting_for((user, "session")):
+            return RemoteChannel(report_of("x", SandboxPolicy()), lambda *_: asyncio.sleep(0, b""))
+
+    first, second, small, other = channel("ann"), channel("ann"), channel("ann"), channel("bob")
+    await way.add(first, 40 << 20)  # the oldest always goes on
+    waiting = asyncio.create_task(way.add(second, 2 << 20))
+    await way.add(small, 1 << 20)
+    also = asyncio.create_task(way.add(other, 2 << 20))
+    await asyncio.sleep(0.25)
+    assert (waiting.done(), also.done()) == (False, False)
+    way.release(first)
+    await waiting
+    await also
+    for one in (second, small, other):
+        way.release(one)
+        way.release(one)
+    assert not way._held
 
 
 def test_a_function_that_makes_no_new_environment_is_refused(tmp_path):

@@ -191,6 +191,7 @@ def test_row_442_output_of_many_runs_of_one_user_keeps_nobody_else_waiting(monke
 
     monkeypatch.setattr(OutputFilter, "feed", slow)
     monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise._output_turns", Turns(0.5))
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise.time.monotonic", lambda: 100.0)
     ann = [stream for _ in range(20) for stream in streams("ann")]
     rests = [stream.feed(b"x") for stream in ann]
     bob = streams("bob")[0]

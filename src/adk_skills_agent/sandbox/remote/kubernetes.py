@@ -30,6 +30,7 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.remote.remote import (
     INLINE_BYTES,
+    Ask,
     BatchSandbox,
     Job,
     RemoteAnswer,
@@ -133,8 +134,8 @@ class KubernetesSandbox(BatchSandbox):
         service = _PodShell(pod)
         wait = seconds + policy.term_grace_seconds + self._patience
 
-        def ask(request: bytes) -> Coroutine[None, None, bytes]:
-            return ask_shell(service, job, request, wait, most_answer(policy), clean_up=False)
+        def ask(request: bytes, sent: Callable[[], None]) -> Coroutine[None, None, bytes]:
+            return ask_shell(service, job, request, wait, most_answer(policy), sent, clean_up=False)
 
         return PodChannel(report, ask, pod, self._namespace)
 
@@ -198,7 +199,7 @@ class PodChannel(RemoteChannel):
     def __init__(
         self,
         isolation: IsolationReport,
-        ask: Callable[[bytes], Coroutine[None, None, bytes]],
+        ask: Ask,
         pod: Any,
         namespace: str,
     ) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import functools
 import io
 import json
 import logging
@@ -44,10 +45,12 @@ from adk_skills_agent.sandbox.secrets import secrets_of
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd
 from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
 from adk_skills_agent.sandbox.supervisor.program import module_texts, program_text
-from adk_skills_agent.sandbox.threads import MAX_RUNNING, MAX_WAITING, Semaphore
+from adk_skills_agent.sandbox.threads import MAX_RUNNING, MAX_WAITING, WHOSE, Semaphore
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
+Ask = Callable[[bytes, Callable[[], None]], Coroutine[None, None, bytes]]
+"""Sends a request, says when it has been sent, and gives the answer."""
 
 MAY_GO_ON = (
     "The service did not answer in time and is no longer waited for; what was started there may go on until the "
@@ -61,6 +64,7 @@ INLINE_BYTES = 256 << 10
 """A larger answer becomes a file."""
 _CHUNK = 256 << 10  # as a pipe gives it: what is made of it in one go stays small
 _CLEANUP_SECONDS = 10.0
+_MOST_REASON = 4_000  # characters of a service's output in which the reason of a failure is looked for
 _KEPT_SECONDS = 600.0  # a machine whose service does not say for so long that it is there has no place any more
 _CODE_HOME = "/tmp"  # noqa: S108  # of the service's machine
 _SHARED = (
@@ -125,16 +129,51 @@ class RemotePython(Protocol):
         """Let go of it."""
 
 
+class OnTheWay:
+    """Bytes of requests that are gathered and sent, of all runs of this process: an eighth of the memory (row 440).
+
+    A run with more waits, and its user has no more of that than is left; the oldest run always goes on.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[RemoteChannel, int] = {}
+
+    async def add(self, channel: RemoteChannel, size: int) -> None:
+        """Wait until there is room for so many bytes more."""
+        self._held.setdefault(channel, 0)
+        while self._is_too_much(channel, size):  # noqa: ASYNC110  # the channels are of several event loops
+            await asyncio.sleep(_LOOK_SECONDS)
+        self._held[channel] = self._held.get(channel, 0) + size
+
+    def release(self, channel: RemoteChannel) -> None:
+        """They have been sent, or never will be. Safe to call twice."""
+        self._held.pop(channel, None)
+
+    def _is_too_much(self, channel: RemoteChannel, size: int) -> bool:
+        held = list(self._held.items())  # other threads have loops, too
+        wanted = self._held.get(channel, 0) + size
+        if wanted <= _SMALL_REQUEST or not held or held[0][0] is channel:
+            return False
+        left = machine_memory().available // _PARTS_ON_THE_WAY - sum(number for _, number in held)
+        return size + sum(number for one, number in held if one.user == channel.user) > left
+
+
+_on_the_way = threads.OnePerProcess(OnTheWay)
+_SMALL_REQUEST = 1 << 20
+_PARTS_ON_THE_WAY = 8  # each byte takes two to four while it is packed
+
+
 class RemoteChannel:
     """One request with one answer, as a channel: what is sent is gathered, the first look for an answer sends it."""
 
     def __init__(
         self,
         isolation: IsolationReport,
-        ask: Callable[[bytes], Coroutine[None, None, bytes]],
+        ask: Ask,
         given_up: str = MAY_GO_ON,
     ) -> None:
         self.isolation = isolation
+        self.user = WHOSE.get()[:1]
         self._ask = ask
         self._note = given_up
         self._request = bytearray()
@@ -143,18 +182,25 @@ class RemoteChannel:
         self._given_up = False
 
     async def send(self, data: bytes) -> None:
-        """Bytes for the program there."""
+        """Bytes for the program there; waits while too many are on the way."""
+        await _on_the_way().add(self, len(data))
         self._request += data
 
     async def receive(self) -> bytes:
         """Bytes of the program there; none at the end."""
         if self._asked is None:
-            request, self._request = bytes(self._request), bytearray()
-            self._asked = asyncio.create_task(self._ask(request))
+            self._asked = asyncio.create_task(self._ask(self._taken(), self._sent))
         answer = await asyncio.shield(self._asked)
         data = answer[self._at : self._at + _CHUNK]
         self._at += len(data)
         return data
+
+    def _taken(self) -> bytes:
+        request, self._request = bytes(self._request), bytearray()
+        return request
+
+    def _sent(self) -> None:
+        _on_the_way().release(self)
 
     def kill(self) -> None:
         """Give up; there is no way to reach what runs there."""
@@ -162,6 +208,8 @@ class RemoteChannel:
 
     async def close(self) -> SandboxEnd:
         """Wait for nothing any more."""
+        self._request.clear()
+        self._sent()
         if not await self.give_up():
             logger.warning(self._note)
         return SandboxEnd(notes=(self._note,)) if self._given_up else SandboxEnd()
@@ -285,10 +333,10 @@ class RemoteSandbox(BatchSandbox):
         seconds = None if policy.wall_seconds is None else policy.wall_seconds + self._patience
         shared = self._another is None
 
-        def ask(frames: bytes) -> Coroutine[None, None, bytes]:
+        def ask(frames: bytes, sent: Callable[[], None]) -> Coroutine[None, None, bytes]:
             if isinstance(service, RemotePython):
                 return _ask_python(service, job, frames, seconds)
-            return ask_shell(service, job, frames, seconds, most_answer(policy), clean_up=shared)
+            return ask_shell(service, job, frames, seconds, most_answer(policy), sent, clean_up=shared)
 
         async def open_channel(_checked: SandboxPolicy) -> RemoteChannel:
             isolation = report_of(service.name, policy, shared=shared)
@@ -339,21 +387,31 @@ def most_answer(policy: SandboxPolicy) -> int:
 
 
 async def ask_shell(
-    service: RemoteShell, job: Job, request: bytes, seconds: float | None, most: int, *, clean_up: bool = True
+    service: RemoteShell,
+    job: Job,
+    request: bytes,
+    seconds: float | None,
+    most: int,
+    sent: Callable[[], None],
+    *,
+    clean_up: bool = True,
 ) -> bytes:
-    """Send a run to a service and bring its answer back, of at most so many bytes."""
-    packed = await threads.submit(asyncio.get_running_loop(), lambda: bundle(job, request))
+    """Send a run to a service and bring its answer back, of at most so many bytes; ``sent`` is called in between."""
+    packed = await threads.submit(asyncio.get_running_loop(), functools.partial(bundle, job, request))
+    del request  # the command may take long
     with Trouble(service.name, "did not run the command"):
         await service.write(job.bundle, packed)
+        del packed
+        sent()
         command = f"python3 -I {shlex.quote(job.bundle)}"
         answer = await within_memory(service.name, service.run(command, seconds))
-    found = _found(service.name, job, answer)
+    found = await threads.in_worker(_found, service.name, job, answer)
     if isinstance(found, bytes):
         return found
     if found > most:
         raise SandboxError(f"{service.name} says that the result has {found:,} bytes; there are at most {most:,}.")
     with Trouble(service.name, "did not give the result's file"):
-        data = await within_memory(service.name, service.read(job.answer, found))
+        data = await within_memory(service.name, service.read(job.answer, found), found)
     if clean_up:
         with suppress(Exception):
             async with asyncio.timeout(_CLEANUP_SECONDS):
@@ -363,38 +421,66 @@ async def ask_shell(
     return data
 
 
-async def within_memory(service: str, asked: Coroutine[Any, Any, _T]) -> _T:
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A call of a service that waits for its answer: how large that is said to be, and this process' memory before."""
+
+    size: int
+    before: int | None = None
+
+
+_waiting: list[_Waiting] = []
+
+
+async def within_memory(service: str, asked: Coroutine[Any, Any, _T], size: int = 0) -> _T:
     """What a service answers, while it leaves this process enough memory (row 300).
 
     The libraries of services keep an answer whole, whatever its size, and a script decides what its machine answers: it
-    can leave a file without end where the answer is looked for, or a shell's profile that prints without end.
+    can leave a file without end where the answer is looked for, or a shell's profile that prints without end. Of all
+    calls that wait, the one goes first whose answer is said to be largest, then the one that has seen most of the
+    growth; the others begin to count anew (row 439).
 
     Args:
         service: How it is called in a sentence.
         asked: The call.
+        size: Bytes that the answer is said to have; 0 where nobody has said it.
 
     Raises:
         SandboxError: It was given up. And what the call raises.
     """
     asking = asyncio.ensure_future(asked)
     own = [os.getpid()]
-    before, room = private_memory(own), max(machine_memory().available // _MEMORY_PARTS, _LEAST_ROOM)
+    room = max(machine_memory().available // _MEMORY_PARTS, _LEAST_ROOM)
+    call = _Waiting(size, private_memory(own))
+    _waiting.append(call)
     try:
         while not (await asyncio.wait([asking], timeout=_LOOK_SECONDS))[0]:
-            if private_memory(own) - before > room:
+            now = private_memory(own)
+            if call.before is None:
+                call.before = now
+            if now - call.before > room and call is _first_to_go(now):
                 raise SandboxError(
                     f"{service} was given up: while it answered, this process took {room >> 20:,} MiB more of the "
                     "memory, which is too much of what was left. The script may have done a part of its work."
                 )
     except GeneratorExit:  # the loop is gone: nothing can be waited for any more
         raise
-    except BaseException:
+    except BaseException as error:
         asking.cancel()
         await asyncio.wait([asking], timeout=_CLEANUP_SECONDS)
         if asking.done() and not asking.cancelled():
             asking.exception()  # taken: it is given up
+        if isinstance(error, SandboxError):
+            for other in _waiting:
+                other.before = None
         raise
+    finally:
+        _waiting.remove(call)
     return asking.result()
+
+
+def _first_to_go(now: int) -> _Waiting:
+    return max(list(_waiting), key=lambda call: (call.size, 0 if call.before is None else now - call.before))
 
 
 async def _ask_python(service: RemotePython, job: Job, request: bytes, seconds: float | None) -> bytes:
@@ -406,7 +492,7 @@ async def _ask_python(service: RemotePython, job: Job, request: bytes, seconds: 
         )
     with Trouble(service.name, "did not run the code"):
         answer = await service.run_code(code, seconds)
-    found = _found(service.name, job, answer)
+    found = await threads.in_worker(_found, service.name, job, answer)
     if not isinstance(found, bytes):
         raise SandboxError(f"{service.name} changed the result on the way.")
     return found
@@ -469,7 +555,7 @@ class Trouble:
         if not isinstance(error, Exception) or isinstance(error, (SandboxError, Warning)):
             return
         logger.info("%s", self._sentence, exc_info=error)
-        said = str(error).strip().splitlines()[:1]
+        said = str(error)[:_MOST_REASON].strip().splitlines()[:1]
         detail = "it did not answer in time" if isinstance(error, TimeoutError) else said[0] if said else ""
         reason = f"{type(error).__name__}: {detail}" if detail else type(error).__name__
         raise SandboxError(f"{self._sentence} ({reason}). The agent's log has the details.") from error
@@ -479,7 +565,8 @@ def _why(answer: RemoteAnswer) -> str:
     """Why there is no answer, when the command's own end says it."""
     if answer.timed_out:
         return "it ended the run at a time limit of its own"
-    text = f"{answer.stderr}\n{answer.stdout}"
+    # A script decides how much there is (row 438).
+    text = f"{answer.stderr[-_MOST_REASON:]}\n{answer.stdout[-_MOST_REASON:]}"
     if answer.exit_code == 127 or "python3: not found" in text or "python3: command not found" in text:
         return "there is no python3 there; it needs 3.8 or newer"
     last = [line.strip() for line in text.splitlines() if line.strip()][-1:]
@@ -569,7 +656,8 @@ def as_code(job: Job, packed: bytes) -> str:
 
 def told(nonce: str, stdout: str) -> bytes | int:
     """What a launcher told: the answer, or the size of the file it is in; an AnswerError with what is known else."""
-    start = re.search(rf"^{nonce} (inline|file|failed) (.*)$", stdout, re.MULTILINE)
+    at = 0 if stdout.startswith(nonce) else stdout.find(f"\n{nonce} ") + 1
+    start = re.compile(rf"{nonce} (inline|file|failed) (.*)$", re.MULTILINE).match(stdout, at)
     if start is None:
         raise AnswerError("it did not start the program that was sent, or its output was cut")
     kind, rest = start[1], start[2].strip()
@@ -582,7 +670,7 @@ def told(nonce: str, stdout: str) -> bytes | int:
     if not end:
         raise AnswerError("its output was cut before the end of the answer")
     try:
-        answer = b"".join(binascii.a2b_base64(line) for line in text.split())
+        answer = b"".join(binascii.a2b_base64(line[0]) for line in re.finditer(r"\S+", text))
     except ValueError:
         raise AnswerError("its output was changed on the way") from None
     if len(answer) != size:
