@@ -526,6 +526,45 @@ async def test_row_171_an_entry_with_impossible_values_is_damaged(tmp_path: Path
     assert "damaged" in two.notes[0]
 
 
+IMPOSSIBLE = [
+    ("saved", 1e300),
+    ("saved", 10**400),
+    ("saved", -1e18),
+    ("saved", float("nan")),
+    ("saved", float("inf")),
+    ("lease", float("inf")),
+    ("lease", float("nan")),
+    ("lease", 1e6),
+    ("base", 10**400),
+    ("base", 2),
+    ("base", -1),
+]
+
+
+def test_row_441_one_session_with_an_impossible_time_stops_no_list_and_no_collection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: no list of any session; a collection that ended with a traceback, or waited for eleven days."""
+    store, slept = WorkspaceStore(tmp_path / "store"), list[float]()
+    monkeypatch.setattr(time, "sleep", slept.append)
+    for number, (name, value) in enumerate([*IMPOSSIBLE, ("lease", 20_000.0), ("lease", 20.0)]):
+        kind = "claim" if name == "lease" else "saved"
+        entry = json.loads(zlib.decompress(new_entry("", 0, kind, 0, "", Owner()).to_bytes())) | {name: value}
+        store.objects.create(f"{number:032x}/log/{1:012d}", zlib.compress(json.dumps(entry).encode()))
+    listed = [stored_session(log) for log in store.logs()]
+    for session in listed[: len(IMPOSSIBLE)]:
+        assert session.saved is None
+        assert "cannot be read" in session.problem
+    json.dumps([session.to_dict() for session in listed], allow_nan=False)
+    done = collect_garbage(store, older_than=3_600)
+    assert len(done.problems) == len(IMPOSSIBLE)
+    assert done.busy == [f"{len(IMPOSSIBLE):032x}"]  # the server of the last one is dead
+    assert slept == [20.0]
+    for lease in (1e6, float("nan")):
+        with pytest.raises(ConfigError, match="lease_seconds"):
+            WorkspaceStore(tmp_path / "store", lease_seconds=lease)
+
+
 def test_row_171_what_an_entry_says_of_a_call_is_short() -> None:
     """Seen: a note of 30 MB for the model."""
     entry = new_entry("", 0, "claim", 0, "x" * 1_000_000, Owner())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -89,6 +90,46 @@ async def test_file_systems_of_fsspec_conform(folder: Path):
     assert not await source.refresh()
     memory.pipe_file("/bucket/skills/csv/notes.md", b"new")
     assert await source.refresh()
+
+
+@pytest.mark.parametrize("tells_sizes", [True, False])
+def test_row_437_no_file_of_a_file_system_is_read_beyond_its_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tells_sizes: bool
+):
+    """Seen: a file of 2.5 GB took as much memory before the skill was refused; a SKILL.md, whenever it was listed."""
+    local = pytest.importorskip("fsspec.implementations.local").LocalFileSystem
+    for name, large in (("small", ""), ("large", "references/large.md"), ("long", "SKILL.md")):
+        (tmp_path / name / "references").mkdir(parents=True)
+        (tmp_path / name / "SKILL.md").write_text(skill_text(name))
+        (tmp_path / name / "references" / "empty.md").touch()
+        if large:
+            (tmp_path / name / large).touch()
+            os.truncate(tmp_path / name / large, 200 << 20)
+    read, found, most = local.cat_file, local.find, 0
+
+    def counted(self: object, *args: object, **options: object) -> bytes:
+        nonlocal most
+        data: bytes = read(self, *args, **options)
+        most = max(most, len(data))
+        return data
+
+    def sizeless(self: object, *args: object, detail: bool = False, **options: object) -> object:
+        paths = found(self, *args, detail=True, **options)
+        return {path: {**info, "size": None} for path, info in paths.items()} if detail else list(paths)
+
+    monkeypatch.setattr(local, "cat_file", counted)
+    if not tells_sizes:
+        monkeypatch.setattr(local, "find", sizeless)
+    registry = SkillsRegistry(RegistryConfig(cache=False))
+    registry.add_source(FsspecSource(tmp_path.as_uri()), name="files")
+    names = {metadata.name for metadata in registry.list_metadata()}
+    assert names == ({"small", "large"} if tells_sizes else {"small", "large", "long"})
+    assert most <= 256 << 10
+    asyncio.run(registry.fetch("small"))
+    for name in names - {"small"}:
+        with pytest.raises(RegistryError, match=r"more than (64|4) MiB"):
+            asyncio.run(registry.fetch(name))
+    assert most <= (64 << 20) + 1
 
 
 def test_an_unknown_file_system_says_what_is_missing():

@@ -42,6 +42,12 @@ _MOST_CALL_CHARS = 200
 """It is told to the model of the next server."""
 _BEATS = 3
 """Signs of life in the time after which a claim is over."""
+_MOST_LEASE_SECONDS = 86_400.0
+"""A session whose server died waits for so long."""
+_MOST_SAVED = 2.0**35
+"""In the year 3058, which a date can have."""
+_MOST_WAIT_SECONDS = 600.0
+"""A collection waits for all sessions together until it knows whose server is dead: one must not stop it for a day."""
 
 Key = bytes | str | Secret
 
@@ -116,20 +122,23 @@ class Entry:
         try:
             app, user, session = map(str, value["owner"])
             content = value.get("content")
+            base, saved, lease = int(value["base"]), float(value["saved"]), float(value["lease"])
+            if not (0 <= base <= number and 0 <= saved < _MOST_SAVED and 0 <= lease <= _MOST_LEASE_SECONDS):
+                raise ValueError("it has a time or a number that cannot be")
             return cls(
                 number,
                 str(value["id"]),
                 str(value["before"]),
                 str(value["kind"]),
                 str(value["holder"]),
-                int(value["base"]),
-                float(value["saved"]),
+                base,
+                saved,
                 str(value["call"])[:_MOST_CALL_CHARS],
                 Owner(app, user, session),
-                float(value["lease"]),
+                lease,
                 Content.from_json(content) if content is not None else None,
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"it has another form ({type(error).__name__}: {error})") from error
 
 
@@ -160,7 +169,7 @@ class WorkspaceStore:
         key: Encrypts everything that is stored (AES-256-GCM): 32 bytes as 64 hexadecimal digits or base64, best as
             ``Secret.from_env(...)``. A list of keys seals with the first and opens with all. None stores it as it is.
         max_bytes: Most bytes of one session. None takes what the policy allows its folders.
-        lease_seconds: A server that shows no sign of life for so long has lost its claim.
+        lease_seconds: A server that shows no sign of life for so long has lost its claim; a day at most.
         wait_seconds: How long a call waits for another server's call of the same session before it is refused.
         options: For fsspec's file system: credentials, endpoints.
 
@@ -179,8 +188,12 @@ class WorkspaceStore:
         **options: Any,
     ) -> None:
         for name, value, least in (("lease_seconds", lease_seconds, 0.1), ("wait_seconds", wait_seconds, 0.0)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < least:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
                 raise ConfigError(f"WorkspaceStore: {name} must be a number from {least} on, not {value!r}.")
+        if lease_seconds > _MOST_LEASE_SECONDS:
+            raise ConfigError(
+                f"WorkspaceStore: lease_seconds must be at most {_MOST_LEASE_SECONDS:g}, not {lease_seconds!r}."
+            )
         if max_bytes is not None and (isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0):
             raise ConfigError(
                 f"WorkspaceStore: max_bytes must be a whole number from 0 on, or None, not {max_bytes!r}."
@@ -456,7 +469,8 @@ class Collected:
 def collect_garbage(store: WorkspaceStore, older_than: float | None = None) -> Collected:
     """Remove sessions nobody used for long, and in the others what no entry needs. Blocks.
 
-    ``older_than`` is in seconds; None removes no session. A session from the future, by a clock that is wrong, stays.
+    ``older_than`` is in seconds; None removes no session. A session from the future, by a clock that is wrong, stays,
+    and so does one that a server has for longer than ten minutes, and than ``lease_seconds``, without a sign of life.
     Raises ``StorageError`` when the store does not answer.
     """
     done = Collected()
@@ -465,11 +479,12 @@ def collect_garbage(store: WorkspaceStore, older_than: float | None = None) -> C
         life = _collect_guarded(log, older_than, done, None)
         if life is not None:
             busy.append((log, life))
-    if busy:
+    most = max(store.lease_seconds, _MOST_WAIT_SECONDS)
+    if any(life.lease <= most for _, life in busy):
         # A server that works shows it meanwhile.
-        time.sleep(max(store.lease_seconds, *(life.lease for _, life in busy)))
+        time.sleep(max(store.lease_seconds, *(life.lease for _, life in busy if life.lease <= most)))
     for log, life in busy:
-        if _collect_guarded(log, older_than, done, life) is not None:
+        if life.lease > most or _collect_guarded(log, older_than, done, life) is not None:
             done.busy.append(log.name)
     return done
 

@@ -6,19 +6,33 @@ A source of your own is a class with two methods; see :class:`~adk_skills_agent.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from adk_skills_agent.catalog.skill_source import SkillSource
-from adk_skills_agent.errors import ConfigError, InvalidResourcePath, ResourceNotFound, SkillNotFound, nearest
+from adk_skills_agent.catalog.skill_source import MAX_BYTES, MAX_SKILLS, SkillSource
+from adk_skills_agent.errors import (
+    ConfigError,
+    InvalidResourcePath,
+    RegistryError,
+    ResourceNotFound,
+    SkillNotFound,
+    nearest,
+)
+from adk_skills_agent.format import MAX_SKILL_BYTES
 from adk_skills_agent.format.models import SkillMetadata
 from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sources.fetch import fetch_skills
 from adk_skills_agent.sources.git import newest_commit
 from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
 from adk_skills_agent.sources.tree import SKIPPED, SkillTree, read_tree, skill_folders
+
+logger = logging.getLogger(__name__)
+
+_LISTED_BYTES = 256 << 10
+"""Of a SKILL.md, to list it: its frontmatter must end within 64 Ki characters."""
 
 
 class TreeSource(SkillSource):
@@ -193,7 +207,7 @@ class FsspecSource(SkillSource):
         except (ImportError, ValueError) as error:
             raise ConfigError(f"{url.partition('://')[0]}:// cannot be used: {error}") from error
         self._key = f"{url} {sorted(options.items(), key=str)}"
-        self._files: dict[str, dict[str, str]] = {}
+        self._files: dict[str, dict[str, _Stored]] = {}
         self._seen: object = None
 
     def cache_key(self) -> str:
@@ -221,10 +235,16 @@ class FsspecSource(SkillSource):
             if ".." in path.split("/") or path.startswith("/"):
                 raise InvalidResourcePath(f"The path {path!r} leaves the skill.")
             raise ResourceNotFound(f"Skill {name!r} has no file {path!r}.", nearest(path, files))
-        data: bytes = await asyncio.to_thread(self._fs.cat_file, files[path])
+        most = MAX_SKILL_BYTES if path == "SKILL.md" else MAX_BYTES
+        size = files[path][1] or 0
+        if size <= most:  # else it is not asked for: some file systems fetch a file whole to read its beginning
+            data = await asyncio.to_thread(self._beginning, files[path], most + 1)
+            size = len(data)
+        if size > most:
+            raise RegistryError(f"Skill {name!r} has more than {most >> 20} MiB in {path!r}.")
         return data
 
-    async def _known(self, name: str) -> Mapping[str, str]:
+    async def _known(self, name: str) -> Mapping[str, _Stored]:
         if name not in self._files:
             await self.list_metadata()
         if name not in self._files:
@@ -239,27 +259,46 @@ class FsspecSource(SkillSource):
             for path, info in found.items()
         }
 
+    def _beginning(self, stored: _Stored, most: int) -> bytes:
+        path, size = stored
+        if size == 0:  # a range of an empty object is an error
+            return b""
+        return bytes(self._fs.cat_file(path, start=0, end=most if size is None else min(size, most)))
+
     def _list(self) -> list[SkillMetadata]:
         from adk_skills_agent.format import parse_text
 
         root = self._root.rstrip("/")
-        below = {path[len(root) :].strip("/"): path for path in self._fs.find(root)}
-        folders = skill_folders(below)
+        found = self._fs.find(root, detail=True)
+        below: dict[str, _Stored] = {
+            path[len(root) :].strip("/"): (path, info.get("size")) for path, info in found.items()
+        }
         listed = []
-        files: dict[str, dict[str, str]] = {}
-        for folder in folders:
+        files: dict[str, dict[str, _Stored]] = {}
+        left = MAX_BYTES
+        for folder in skill_folders(below)[: MAX_SKILLS + 1]:  # the registry says that there are more
             prefix = f"{folder}/" if folder else ""
             inside = {
-                path[len(prefix) :]: full
-                for path, full in below.items()
+                path[len(prefix) :]: stored
+                for path, stored in below.items()
                 if path.startswith(prefix) and SKIPPED.isdisjoint(path.split("/"))
             }
             skill_file = next(name for name in ("SKILL.md", "skill.md") if name in inside)
-            text = self._fs.cat_file(inside[skill_file]).decode("utf-8", "replace")
-            metadata = parse_text(text, folder_name=folder.rpartition("/")[2] or "skill").metadata
-            if metadata.name not in files:
+            if (inside[skill_file][1] or 0) > MAX_SKILL_BYTES:
+                logger.warning("%s has more than %d bytes and is left out.", inside[skill_file][0], MAX_SKILL_BYTES)
+                continue
+            text = self._beginning(inside[skill_file], _LISTED_BYTES).decode("utf-8", "replace")
+            parsed = parse_text(text, folder_name=folder.rpartition("/")[2] or "skill")
+            left -= len(text) - len(parsed.body)
+            if left < 0:  # all that is listed is kept
+                raise RegistryError(f"The frontmatters of its skills have more than {MAX_BYTES >> 20} MiB together.")
+            if parsed.metadata.name not in files:
                 inside["SKILL.md"] = inside.pop(skill_file)
-                files[metadata.name] = inside
-                listed.append(metadata)
+                files[parsed.metadata.name] = inside
+                listed.append(parsed.metadata)
         self._files = files
         return listed
+
+
+_Stored: TypeAlias = tuple[str, int | None]
+"""A file's path in its file system, and the size that this tells."""
