@@ -26,7 +26,7 @@ from ray_nodes import LOOPBACK, Nodes
 
 Make = Callable[..., RaySandbox]
 Asked = Callable[..., ExecutionRequest]
-DEGRADED = Path(__file__).parents[1] / "degradations.py"
+DEGRADED = Path(__file__).parents[1] / "levels" / "degradations.py"
 
 
 # Without a cluster.
