@@ -23,9 +23,12 @@ import pytest
 
 from adk_skills_agent.errors import CleanupFailed, ImageUnavailable, SandboxError
 from adk_skills_agent.sandbox.container import ContainerSandbox
+from adk_skills_agent.sandbox.container.engine import Engine, submit
+from adk_skills_agent.sandbox.container.image import Ready
 from adk_skills_agent.sandbox.container.removals import SANDBOX_LABEL
 from adk_skills_agent.sandbox.container.volumes import Volumes
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ReadOnlyMount, SandboxPolicy, Status
+from adk_skills_agent.sandbox.threads import acting_for
 from container_engines import StartedEngine, client, owned
 
 pytest.importorskip("docker")
@@ -170,6 +173,60 @@ asyncio.run(ContainerSandbox("image", base_url=sys.argv[1]).run(ExecutionRequest
     assert registry.hung_up.wait(20)
 
 
+class Slow(Engine):
+    """An engine that takes a skill's files only when it is let go, and refuses them then."""
+
+    def __init__(self) -> None:
+        self.url = "unix:///slow.sock"
+        self.enough = threading.Event()
+        self.asked = 0
+
+    def ask_now(self, *_: object) -> Any:
+        self.asked += 1
+        assert self.enough.wait(60)
+        raise SandboxError("refused")
+
+    def close(self) -> None:
+        pass
+
+
+async def test_row_436_a_skill_that_is_being_sent_keeps_nobodys_containers_waiting(tmp_path: Path) -> None:
+    """Seen: ten runs of one user waited for 700 MB, and another user's ``echo hi`` for 54 s."""
+    slow, box = Slow(), ContainerSandbox("image")
+    made = Volumes(slow, "image", box._token)
+    box._preparation._ready = Ready(slow, "image", made, ())
+
+    def run(user: str, name: str) -> asyncio.Task[object]:
+        with acting_for((user, "session")):
+            mounts = (ReadOnlyMount(tmp_path / name),)
+            return asyncio.create_task(box.take_container(TRUE.policy, mounts))
+
+    same = [run("mallory", "skill") for _ in range(10)]
+    tasks = [*same, *(run("mallory", f"skill{number}") for number in range(10))]
+    try:
+        await asyncio.sleep(0.2)
+        assert await asyncio.wait_for(submit(lambda: "answered"), 10) == "answered"
+        assert slow.asked == 1
+        tasks.append(run("alice", "hers"))
+        async with asyncio.timeout(10):
+            while slow.asked < 2:  # a user's skills leave a thread for another's
+                await asyncio.sleep(0.01)
+            same[5].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await same[5]
+        assert not same[6].done()
+        removing = asyncio.create_task(asyncio.to_thread(made.remove))
+        await asyncio.sleep(0.1)
+    finally:
+        slow.enough.set()
+    async with asyncio.timeout(20):
+        said = [str(one) for one in await asyncio.gather(*tasks, return_exceptions=True)]
+        await removing
+    assert said[:5] == ["refused"] * 5
+    assert said[10:] == [*["The sandbox was closed before a skill's files were sent."] * 10, "refused"]
+    assert slow.asked == 3  # and once for what there is to remove
+
+
 @pytest.mark.slow
 async def test_two_sandboxes_of_one_agent_with_the_same_skill_do_not_take_it_from_each_other(
     engine: StartedEngine, tmp_path: Path
@@ -225,7 +282,7 @@ async def test_a_container_in_the_way_of_a_volume_is_removed_and_one_that_runs_i
     box = ContainerSandbox(engine.image, base_url=engine.url)
     ready = await box._preparation.ready()
     made = Volumes(ready.engine, ready.image, box._token)
-    name = await asyncio.to_thread(made.name_of, tmp_path, "0" * 64)
+    name = await made.name_of(tmp_path, "0" * 64)
     user = await ready.engine.ask(lambda found: using(found, engine.image, name), "make a container")
     assert any("could not be removed" in said for said in await asyncio.to_thread(made.remove, {user}))
     assert await asyncio.to_thread(made.remove) == []

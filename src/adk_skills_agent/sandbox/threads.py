@@ -483,16 +483,24 @@ def tell(answer: asyncio.Future[Any] | Future[Any], result: object, problem: Bas
         answer.set_exception(problem)
 
 
-class _Workers:
-    """The worker threads, had in turn as the places of a fair :class:`Semaphore` (row 337).
+class Workers:
+    """Some threads, had in turn as the places of a fair :class:`Semaphore` (row 337).
 
     One user's runs with thousands of files each leave a thread for everybody else.
     """
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="adk-skills-files")
-        self._places = Semaphore(WORKERS, fair=True)
+    def __init__(self, number: int, prefix: str) -> None:
+        self._threads = ThreadPoolExecutor(number, thread_name_prefix=prefix)
+        self._places = Semaphore(number, fair=True)
         self._due: deque[_Work] = deque()  # they have a place, and no thread yet
+
+    def begin(self, work: Callable[[], object]) -> None:
+        """Call ``work`` when it is the turn of whoever has one here; it tells itself what came of it.
+
+        A RuntimeError when no thread can be started.
+        """
+        over: Future[None] = Future()
+        self.submit(_Work(work, over, None))
 
     def submit(self, one: _Work) -> None:
         """Have it done when it is its turn; a RuntimeError when no thread can be started."""
@@ -529,7 +537,7 @@ class _Workers:
                 self._threads.submit(self._serve)
 
 
-_pool = OnePerProcess(_Workers)
+_pool = OnePerProcess(lambda: Workers(WORKERS, "adk-skills-files"))
 _served = threading.local()
 _later: set[Future[None]] = set()
 after_fork_in_child(_later.clear)

@@ -23,10 +23,10 @@ SECONDS = 60.0
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> threads._Workers:
+def pool(monkeypatch: pytest.MonkeyPatch) -> threads.Workers:
     """Four threads of the test's own, as on a machine with two processors."""
     monkeypatch.setattr(threads, "WORKERS", 4)
-    workers = threads._Workers()
+    workers = threads.Workers(threads.WORKERS, "adk-skills-files")
     monkeypatch.setattr(threads, "_pool", lambda: workers)
     return workers
 

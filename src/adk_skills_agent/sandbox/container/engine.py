@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adk_skills_agent.errors import ConfigError, EngineUnavailable, ImageUnavailable, SandboxError, SkillsError
 from adk_skills_agent.installation import install_hint
-from adk_skills_agent.sandbox.threads import OnePerProcess
+from adk_skills_agent.sandbox.threads import OnePerProcess, Workers
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -35,6 +35,8 @@ THREADS = 8
 """Questions an agent process has open at its engines at the same time."""
 REMOVERS = 4
 """Containers it removes at the same time besides: what is made takes seconds, and must not hold up what is to end."""
+SENDERS = 2
+"""Skills it sends at the same time besides: of two a user has one, and nobody's questions wait for a large skill."""
 CONNECT_SECONDS = 15.0
 """How long an engine may take to say who it is."""
 ANSWER_SECONDS = 60
@@ -226,7 +228,7 @@ def _client(docker: Any, url: str, version: str) -> DockerClient:
         base_url=url,
         version=version,
         timeout=CONNECT_SECONDS,
-        max_pool_size=THREADS + REMOVERS,
+        max_pool_size=THREADS + REMOVERS + SENDERS,
         **_tls(docker, url),
     )
     # The environment's certificates (REQUESTS_CA_BUNDLE) would take the place of the engine's own; its proxies and
@@ -278,6 +280,7 @@ def _info(client: DockerClient) -> EngineInfo:
 
 _questions = OnePerProcess(lambda: ThreadPoolExecutor(THREADS, thread_name_prefix="adk-skills-engine"))
 _removers = OnePerProcess(lambda: ThreadPoolExecutor(REMOVERS, thread_name_prefix="adk-skills-removal"))
+_senders = OnePerProcess(lambda: Workers(SENDERS, "adk-skills-sending"))
 
 
 def submit(work: Callable[[], _Result]) -> asyncio.Future[_Result]:
@@ -290,6 +293,13 @@ def submit(work: Callable[[], _Result]) -> asyncio.Future[_Result]:
 def remove_in_background(work: Callable[[], object]) -> None:
     """Run ``work``, which removes something and which nobody waits for, in a thread of its kind; needs no loop."""
     _removers().submit(work)
+
+
+def send_in_background(work: Callable[[], object]) -> None:
+    """Run ``work``, which sends files and tells itself what came of it, in a thread of its kind; users have these in
+    turn. A RuntimeError when no thread can be started.
+    """
+    _senders().begin(work)
 
 
 def seen(future: asyncio.Future[Any]) -> None:

@@ -31,7 +31,7 @@ from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.sessions.session import SessionHost
 from adk_skills_agent.sandbox.skill_store import stage
 from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
-from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore, uninterrupted
+from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore
 
 MAX_RUNNING = 16
 """Containers of runs at the same time in one agent process; more runs wait for their turn."""
@@ -122,10 +122,7 @@ class ContainerSandbox(Sandbox):
         ready = await self._prepared()
         self._removals.begin_of_closed_loops()
         try:
-            if mounts:
-                plan = await uninterrupted(submit(lambda: self._plan(ready, policy, mounts)))
-            else:
-                plan = self._plan(ready, policy, ())
+            plan = await self._plan(ready, policy, mounts)
             isolation = self._report(ready.engine.info, plan)
             marks = labels(lasts=None if policy.wall_seconds is None else policy.wall_seconds + _LASTS_SECONDS)
             marks[SANDBOX_LABEL] = self._token
@@ -249,15 +246,15 @@ class ContainerSandbox(Sandbox):
                 (f"container: {reason}",),
             )
 
-    def _plan(self, ready: Ready, policy: SandboxPolicy, mounts: tuple[ReadOnlyMount, ...]) -> Plan:
-        """Blocking: sends what the engine has not got."""
+    async def _plan(self, ready: Ready, policy: SandboxPolicy, mounts: tuple[ReadOnlyMount, ...]) -> Plan:
+        """Sends what the engine has not got."""
         volumes: list[tuple[str, PurePosixPath]] = []
         folders = [(path, path) for path in policy.extra_ro]
         for mount in mounts:
             if mount.copied:
-                volumes.append((ready.volumes.name_of(mount.source, mount.source.name), mount.target))
+                volumes.append((await ready.volumes.name_of(mount.source, mount.source.name), mount.target))
             else:
-                folders.append((str(mount.source.resolve()), str(mount.target)))
+                folders.append((str(await threads.in_worker(mount.source.resolve)), str(mount.target)))
         if folders and not ready.engine.url.startswith("unix://"):
             raise SandboxUnavailable(
                 "Folders that are not copied (extra_ro, copied=False) need an engine on this machine.",

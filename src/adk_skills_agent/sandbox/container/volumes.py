@@ -6,6 +6,7 @@ no file system in memory can that is filled from inside.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import tarfile
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import SandboxError
-from adk_skills_agent.sandbox.container.engine import Engine
+from adk_skills_agent.sandbox.container.engine import Engine, send_in_background
 from adk_skills_agent.sandbox.container.removals import SANDBOX_LABEL, containers, labels, owner
+from adk_skills_agent.sandbox.threads import uninterrupted
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -50,26 +52,44 @@ class Volumes:
         """Whether there may be any."""
         return bool(self._made)
 
-    def name_of(self, folder: Path, digest: str) -> str:
-        """The volume with the content of a folder, made when there is none. Blocking."""
+    async def name_of(self, folder: Path, digest: str) -> str:
+        """The volume with the content of a folder, made when there is none; who waits for it needs no thread.
+
+        Who makes it waits to its end, also when cancelled: others may not begin in its place meanwhile.
+        """
         with self._lock:
             found = self._made.get(digest)
             ours = found is None
             if found is None:
                 found = self._made[digest] = Future()
+                found.set_running_or_notify_cancel()  # a wait that is cancelled does not cancel it
         if not ours:
-            return found.result()
+            return await asyncio.wrap_future(found)
+        making = found
+        try:
+            send_in_background(lambda: self._make(making, folder, digest))
+        except RuntimeError as error:
+            self._failed(making, digest, SandboxError(f"The sandbox could not send a skill's files: {error}."))
+        return await uninterrupted(asyncio.wrap_future(making))
+
+    def _make(self, making: Future[str], folder: Path, digest: str) -> None:
         name = f"adk-skills-{owner()}-{self._own}-{digest[:_NAME_DIGITS]}"
         marks = {**labels(), SANDBOX_LABEL: self._token}
         try:
-            self._engine.ask_now(lambda client: _fill(client, name, marks, self._image, folder), "send a skill's files")
-        except BaseException as error:
             with self._lock:
-                self._made.pop(digest, None)
-            found.set_exception(error)
-            raise
-        found.set_result(name)
-        return name
+                if self._made.get(digest) is not making:
+                    raise SandboxError("The sandbox was closed before a skill's files were sent.")
+            self._engine.ask_now(lambda client: _fill(client, name, marks, self._image, folder), "send a skill's files")
+        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+            self._failed(making, digest, error)
+        else:
+            making.set_result(name)
+
+    def _failed(self, making: Future[str], digest: str, error: BaseException) -> None:
+        with self._lock:
+            if self._made.get(digest) is making:
+                del self._made[digest]
+        making.set_exception(error)
 
     def remove(self, spared: Collection[str] = ()) -> list[str]:
         """Remove them all, those too that the engine made while it broke; a sentence for each in the way. Blocking.
