@@ -12,11 +12,17 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.platforms import PAGE_BYTES
-from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
+from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 from adk_skills_agent.sandbox.process import tree
-from adk_skills_agent.sandbox.process.shortage import crowd_of, dry_of, first_to_go_of, tcp_of_run
+from adk_skills_agent.sandbox.process.shortage import (
+    TCP_SCARCE,
+    crowd_of,
+    first_to_go_for_tcp,
+    first_to_go_of,
+    tcp_of_run,
+)
 from adk_skills_agent.sandbox.process.tree import (
     EVERYTHING,
     MachineMemory,
@@ -72,30 +78,36 @@ def test_row_443_the_run_with_most_in_its_connections_ends_of_the_user_who_has_m
 
     def ended(pages: int, orphans: int) -> str | None:
         monkeypatch.setattr(f"{PLACE}.tcp_of_machine", lambda: (pages, orphans))
-        run = dry_of(runs, members)
+        run = first_to_go_for_tcp(runs, members)
         return None if run is None else run.marks.run_id
 
     assert ended(600, 500) is None
     assert ended(601, 0) == "h2"
     assert ended(0, 501) == "h2"
-    runs[2]._over = True  # it takes a moment to go
-    assert ended(601, 0) == "v"  # who has most now
-    assert ended(0, 501) is None  # those of nobody here
+    runs[2]._over = True  # it takes a moment to go, and what it has goes with it
+    assert ended(600 + (70 << 20) // PAGE_BYTES, 0) is None
+    assert ended(601 + (70 << 20) // PAGE_BYTES, 0) == "v"  # who has most now
+    assert ended(0, 500 + 5000) is None
+    assert ended(0, 501 + 5000) is None  # those of nobody here
 
 
 @pytest.mark.skipif(LACKING is not None, reason=str(LACKING))
-async def test_row_443_what_is_in_the_connections_of_a_run_is_known() -> None:
+async def test_row_443_a_run_with_much_in_its_connections_ends_when_the_machine_has_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     code = """
 import socket, sys, time
 door = socket.create_server(("127.0.0.1", 0))
-kept = socket.create_connection(door.getsockname())
-kept.setblocking(False)
-sent = 0
-try:
-    while True:
-        sent += kept.send(b"x" * 65536)
-except BlockingIOError:
-    print(sent, flush=True)
+kept, sent = [], 0
+while sent < 10 << 20:
+    kept.append(socket.create_connection(door.getsockname()))
+    kept[-1].setblocking(False)
+    try:
+        while True:
+            sent += kept[-1].send(b"x" * 65536)
+    except BlockingIOError:
+        pass
+print(sent, flush=True)
 time.sleep(30)
 """
     seen: list[bytes] = []
@@ -110,9 +122,10 @@ time.sleep(30)
     assert int(seen[0]) <= max(queued) < 2 * int(seen[0])  # what is not acknowledged is in both queues
     assert tcp_of_machine()[0] > before
     assert tcp_of_run([os.getpid()]) == (0, 0)  # the network of the machine is nobody's
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    monkeypatch.setattr(f"{PLACE}.tcp_of_machine", lambda: (EVERYTHING, 0))
+    result = await running
+    assert (result.status, result.timed_out) == (Status.OUT_OF_MEMORY, False)
+    assert TCP_SCARCE in result.notes
 
 
 def argv_of(pid: int) -> bytes:

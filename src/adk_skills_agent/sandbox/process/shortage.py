@@ -32,9 +32,9 @@ CROWDED = (
     "Stopped: the processes and threads that the agent itself may have (the limit of its container) were running out, "
     "and this run was one of those with the most."
 )
-DRIED_UP = (
-    "Stopped: the memory that all TCP connections of this machine may have together, or the places for closed ones, "
-    "ran short, and this run had most of it."
+TCP_SCARCE = (
+    "Stopped: the memory that all TCP connections of this machine may have together, or the number of closed ones that "
+    "may still send, was nearly used up, and this run had most of it."
 )
 _LEAST_QUEUED = 8 << 20  # bytes; a run with less in its connections is not the cause
 _LEAST_ORPHANS = 256  # nor one with fewer that are closed
@@ -73,7 +73,7 @@ def first_to_go_of(runs: list[Limits], members: Mapping[str, list[ProcessInfo]],
     return max(found, key=lambda run: found[run], default=None)
 
 
-def dry_of(runs: list[Limits], members: Mapping[str, list[ProcessInfo]]) -> Limits | None:
+def first_to_go_for_tcp(runs: list[Limits], members: Mapping[str, list[ProcessInfo]]) -> Limits | None:
     """The run to end so that all others of the machine can go on sending (row 443); None while there is room.
 
     The kernel bounds the memory of TCP, and closed connections that still send, for all network namespaces together;
@@ -81,19 +81,23 @@ def dry_of(runs: list[Limits], members: Mapping[str, list[ProcessInfo]]) -> Limi
     that has most.
     """
     memory, orphans = tcp_of_machine()
-    most_orphans = kernel_setting("net/ipv4/tcp_max_orphans", EVERYTHING)
-    is_short = memory > kernel_setting("net/ipv4/tcp_mem", EVERYTHING) // 3 * 2
-    if not is_short and orphans <= most_orphans // 2:
+    most_memory = kernel_setting("net/ipv4/tcp_mem", EVERYTHING) // 3 * 2
+    most_orphans = kernel_setting("net/ipv4/tcp_max_orphans", EVERYTHING) // 2
+    if memory <= most_memory and orphans <= most_orphans:
         return None
-    held: dict[Limits, int] = {}
-    of_user: Counter[str] = Counter()
+    queued: dict[Limits, int] = {}
+    closed: dict[Limits, int] = {}
     for run in runs:
-        if run._over:
-            continue
-        queued, closed = tcp_of_run(info.shown for info in members[run.marks.run_id])
-        number, least = (queued, _LEAST_QUEUED) if is_short else (closed, _LEAST_ORPHANS)
+        queued[run], closed[run] = tcp_of_run(info.shown for info in members[run.marks.run_id])
+        if run._over:  # killed, it takes a moment
+            memory -= queued.pop(run) // PAGE_BYTES
+            orphans -= closed.pop(run)
+    if memory <= most_memory and orphans <= most_orphans:
+        return None
+    held, least = (queued, _LEAST_QUEUED) if memory > most_memory else (closed, _LEAST_ORPHANS)
+    of_user: Counter[str] = Counter()
+    for run, number in held.items():
         if number > least:
-            held[run] = number
             of_user[run._user] += number
     user = max(of_user, key=lambda one: of_user[one], default=None)
     return max((run for run in held if run._user == user), key=lambda run: held[run], default=None)

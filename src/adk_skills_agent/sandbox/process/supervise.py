@@ -318,8 +318,9 @@ class Turns:
         return max(until - now, 0.0)
 
     def more_rest(self, user: str) -> float:
-        """How many seconds what has rested waits for another one of its user: in a loop that is late, all would follow
-        on each other (row 442).
+        """How many seconds something that has rested still waits, because another one of its user was just read.
+
+        When the loop is late, all that have rested would otherwise be read in a row (row 442).
         """
         return self._next.get(user, 0.0) - time.monotonic()
 

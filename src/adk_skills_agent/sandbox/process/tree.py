@@ -626,7 +626,7 @@ def tcp_of_machine() -> tuple[int, int]:
     return 0, 0
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=32)
 def kernel_setting(name: str, usual: int) -> int:
     """A number among the kernel's settings, by its place below ``/proc/sys``; the last one of several.
 

@@ -36,7 +36,14 @@ from adk_skills_agent.sandbox.process.open_files import (
     note_sockets,
     shared_memory,
 )
-from adk_skills_agent.sandbox.process.shortage import CROWDED, DRIED_UP, SCARCE, crowd_of, dry_of, first_to_go_of
+from adk_skills_agent.sandbox.process.shortage import (
+    CROWDED,
+    SCARCE,
+    TCP_SCARCE,
+    crowd_of,
+    first_to_go_for_tcp,
+    first_to_go_of,
+)
 from adk_skills_agent.sandbox.process.stalls import Wait, touch, wait_of
 from adk_skills_agent.sandbox.process.tree import (
     ENVIRONMENT_BYTES,
@@ -274,6 +281,7 @@ class Watchdog:
         self._lowest: MachineMemory | None = None
         self._fewest_files: int | None = None
         self._next_search = 0.0
+        self._next_tcp = 0.0
         self._looked = time.monotonic()
         self._is_late = False  # whether the next look may come later than usual
         self._suspects: list[Limits] = []
@@ -460,7 +468,7 @@ class Watchdog:
         members: dict[str, list[ProcessInfo]] | None = None
         now, cause, hider, hidden, dear, files = MachineMemory(), None, None, 0, 0.0, 0
         first_to_go: Limits | None = None
-        dry: Limits | None = None
+        tcp_first: Limits | None = None
         crowd: Collection[Limits] = ()
         for run in runs:
             if run._over:
@@ -476,7 +484,7 @@ class Watchdog:
                     hider, hidden = self._hider(runs, members, now)
                     dear = time.thread_time() - began
                     first_to_go, crowd = first_to_go_of(runs, members, now), crowd_of(runs, members)
-                    dry = dry_of(runs, members)
+                    tcp_first = self._tcp_first(runs, members)
                     files = self._files_beyond()
                 own, self._looking = members[run.marks.run_id], run
                 run._spare, run._of, run._dear_seconds = dear < LOOK_SECONDS, len(runs), 0.0
@@ -491,8 +499,8 @@ class Watchdog:
                     problem = Status.OUT_OF_MEMORY, SCARCE
                 if problem is None and run in crowd:
                     problem = Status.ERROR, CROWDED
-                if problem is None and run is dry:
-                    problem = Status.OUT_OF_MEMORY, DRIED_UP
+                if problem is None and run is tcp_first:
+                    problem = Status.OUT_OF_MEMORY, TCP_SCARCE
                 problem = problem or _files_problem(run, own, files // len(runs)) or _held_problem(run, own, now)
                 problem = problem or _mapped_problem(run, own) or _disk_problem(run, own)
                 if problem is None and run.on_look is not None:
@@ -568,6 +576,15 @@ class Watchdog:
         if hidden <= sum((run.memory_bytes or 0) * 3 // 2 for run in possible):
             return None, 0
         return max(possible, key=lambda run: possible[run], default=None), hidden
+
+    def _tcp_first(self, runs: list[Limits], members: Mapping[str, list[ProcessInfo]]) -> Limits | None:
+        """See :func:`first_to_go_for_tcp`. To count many connections takes long, so other looks have most of the time."""
+        began, used = time.monotonic(), time.thread_time()
+        if began < self._next_tcp:
+            return None
+        found = first_to_go_for_tcp(runs, members)
+        self._next_tcp = began + (time.thread_time() - used) * _SHARE
+        return found
 
     def _files_beyond(self) -> int:
         """How many more files are open than when there were fewest since there are runs; 0 while nobody lacks them."""
