@@ -14,6 +14,7 @@ import pytest
 from adk_skills_agent.errors import CleanupFailed
 from adk_skills_agent.sandbox.container import ContainerSandbox
 from adk_skills_agent.sandbox.container import removals as removing
+from adk_skills_agent.sandbox.container.container import _BYE, MAX_RUNNING, ContainerChannel
 from adk_skills_agent.sandbox.container.engine import REMOVERS, THREADS, submit
 from adk_skills_agent.sandbox.container.removals import Removals
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
@@ -137,3 +138,26 @@ async def test_a_container_that_came_when_its_loop_was_closed_already_is_removed
     await removals.wait(20)
     assert engine.removed == ["late"]
     assert removals.known() == set()
+
+
+async def test_row_433_a_run_waits_for_its_removal_where_the_engine_is_behind() -> None:
+    """Seen: containers are made faster than they are removed, and those that are left grow without end."""
+    removals, engine = Removals(), Making()
+    engine.turns = threading.Semaphore(0)
+    stream = SimpleNamespace(close=lambda: None)
+
+    def ending() -> asyncio.Task[Any]:
+        name = f"container-{len(removals.known())}"
+        channel = ContainerChannel(engine, name, stream, None, removals)  # type: ignore[arg-type]
+        channel._tail = _BYE  # its program has said that it ends
+        return asyncio.create_task(channel.close())
+
+    for _ in range(2 * MAX_RUNNING):
+        await asyncio.wait_for(ending(), 20)
+    late = ending()
+    await asyncio.sleep(0.1)
+    assert not late.done()
+    engine.turns.release(100)
+    await asyncio.wait_for(late, 20)
+    await removals.wait(20)
+    assert removals.failed == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import shutil
@@ -287,6 +288,9 @@ async def test_row_438_an_answer_of_any_number_of_lines_is_not_made_a_list_of(tm
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+    failed = f"{job.nonce} failed " + json.dumps([1, "x\n" * 50_000])
+    with pytest.raises(SandboxError, match="did not run: no reason is known"):
+        remote._found("A service", job, replace(answer, stdout=failed, stderr="", exit_code=0))
     threads: list[bool] = []
     found, loop = remote._found, threading.current_thread()
 
@@ -322,6 +326,25 @@ async def test_row_439_what_one_answer_takes_ends_no_other_call(monkeypatch):
     over.set()
     assert await asyncio.gather(*waiting) == [True] * 3
     assert remote._waiting == []
+
+
+async def test_row_300_an_answer_of_code_that_takes_the_agents_memory_is_given_up(monkeypatch):
+    """It was bounded where a service runs commands, and not where it runs Python code only."""
+    used = [0]
+    monkeypatch.setattr(remote, "private_memory", lambda _: used[0])
+    monkeypatch.setattr(remote, "machine_memory", lambda: replace(machine_memory(), available=400 << 20))
+
+    class Endless:
+        name, most_code_bytes = "A service", None
+
+        async def run_code(self, code: str, seconds: float | None) -> RemoteAnswer:
+            used[0] += 150 << 20
+            await asyncio.sleep(60)
+            return RemoteAnswer(0, "")
+
+    job = Job("0123abcd", "/h", "/w", (), (), None)
+    with pytest.raises(SandboxError, match="A service was given up: while it answered"):
+        await remote._ask_python(Endless(), job, b"", 60.0)
 
 
 async def test_row_440_what_is_on_the_way_to_services_is_bounded_and_small_requests_pass(monkeypatch):

@@ -123,9 +123,13 @@ class Place:
         self._give_back = give_back
         self._lock = threading.Lock()
 
-    def keep(self) -> None:
-        """Have it beyond the block, until :meth:`give_back`: what was begun in it goes on."""
+    def keep(self, most_seconds: float) -> None:
+        """Have it beyond the block, because what was begun in it goes on: until :meth:`give_back`, and while the event
+        loop is there for so many seconds at most.
+        """
         self.is_kept = True
+        with contextlib.suppress(RuntimeError):  # the loop is gone
+            asyncio.get_running_loop().call_later(most_seconds, self.give_back)
 
     def give_back(self) -> None:
         """Give a place back that was kept. From any thread, and safe to call twice."""
@@ -215,7 +219,7 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
                 yield place
         finally:
             if not place.is_kept:
-                self.give_back(share)
+                place.give_back()
 
     async def __aenter__(self) -> None:
         await self.take(())

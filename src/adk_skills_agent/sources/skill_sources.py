@@ -31,6 +31,8 @@ from adk_skills_agent.sources.tree import SKIPPED, SkillTree, read_tree, skill_f
 
 logger = logging.getLogger(__name__)
 
+_Stored: TypeAlias = tuple[str, int | None]
+"""A file's path in its file system, and the size that this tells."""
 _LISTED_BYTES = 256 << 10
 """Of a SKILL.md, to list it: its frontmatter must end within 64 Ki characters."""
 
@@ -298,7 +300,3 @@ class FsspecSource(SkillSource):
                 listed.append(parsed.metadata)
         self._files = files
         return listed
-
-
-_Stored: TypeAlias = tuple[str, int | None]
-"""A file's path in its file system, and the size that this tells."""

@@ -262,3 +262,20 @@ async def test_more_than_may_wait_in_all_are_refused():
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert semaphore.waiting == 0
+
+
+async def test_row_433_a_place_that_is_kept_is_given_back_once_or_when_its_time_is_over() -> None:
+    semaphore = Semaphore(2)
+    async with semaphore.turn(("ann",)) as place:
+        place.keep(60.0)
+    assert semaphore.held == 1
+    place.give_back()
+    place.give_back()
+    assert semaphore.held == 0
+    async with semaphore.turn(("ann",)) as place:
+        place.keep(0.01)
+    assert semaphore.held == 1
+    while semaphore.held:
+        await asyncio.sleep(0.01)
+    place.give_back()
+    assert semaphore.held == 0

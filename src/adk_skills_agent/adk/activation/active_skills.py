@@ -35,7 +35,7 @@ MOST_ACTIVE = 256
 _MOST_READ = 4 * MOST_ACTIVE
 """Entries about activations that are read at all, the last ones: each costs more than to pass it over (row 360)."""
 _MOST_KEYS = 10_000
-"""Keys of a state that are gone through for those of skills, some times for each call."""
+"""Keys of a state that are searched for those of skills, several times in each call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,14 +23,16 @@ from adk_skills_agent.sandbox.contract import IsolationReport, Status
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import SandboxEnd, check_ready
 from adk_skills_agent.sandbox.supervisor.program import program_text
-from adk_skills_agent.sandbox.threads import MAX_RUNNING, uninterrupted
+from adk_skills_agent.sandbox.threads import uninterrupted
 
+MAX_RUNNING = 16
+"""Containers of runs at the same time in one agent process; more runs wait for their turn."""
 READY_SECONDS = 30.0
 """How long a container that was started may take until our program in it answers."""
 _LEAVE_SECONDS = 1.0
 _BYE = frames.encode({"t": "bye"})
 _END_SECONDS = 5
-_MOST_WAITING = 2 * MAX_RUNNING  # containers that are to be removed
+_MOST_WAITING = 2 * MAX_RUNNING  # for their removal; then who ends another one waits until it is gone
 _STDERR_BYTES = 4000
 _KILLED = 128 + 9
 _EVENT_SECONDS = 1

@@ -137,8 +137,9 @@ class Removals:
 
     @property
     def waiting(self) -> int:
-        """How many are to be removed, and are not yet."""
-        return len(self._pending)
+        """How many are to be removed, and are still there."""
+        with self._lock:
+            return sum(isinstance(one, str) for one in self._pending)
 
     async def wait(self, seconds: float, container: object = None) -> None:
         """Wait until all that was begun, or that one, has ended. What takes longer has failed, until it does end.

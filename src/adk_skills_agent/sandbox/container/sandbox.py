@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from adk_skills_agent.errors import CleanupFailed, EngineUnavailable, SandboxError, SandboxUnavailable, some_of
 from adk_skills_agent.sandbox import threads
-from adk_skills_agent.sandbox.container.container import ContainerChannel, start_container
+from adk_skills_agent.sandbox.container.container import MAX_RUNNING, ContainerChannel, start_container
 from adk_skills_agent.sandbox.container.engine import Engine, EngineInfo, submit
 from adk_skills_agent.sandbox.container.image import OnProgress, Preparation, Ready, Wanted
 from adk_skills_agent.sandbox.container.options import ContainerDescription, ContainerOptions, Plan
@@ -33,8 +33,6 @@ from adk_skills_agent.sandbox.skill_store import stage
 from adk_skills_agent.sandbox.supervisor.command import Layout, check_level, run_command
 from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore
 
-MAX_RUNNING = 16
-"""Containers of runs at the same time in one agent process; more runs wait for their turn."""
 _LASTS_SECONDS = 7200.0
 _CLOSE_SECONDS = 60.0
 _RUNNING = Semaphore(MAX_RUNNING, fair=True, most_waiting=MAX_WAITING)

@@ -30,6 +30,7 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.remote.remote import (
     INLINE_BYTES,
+    KEPT_SECONDS,
     Ask,
     BatchSandbox,
     Job,
@@ -121,7 +122,7 @@ class KubernetesSandbox(BatchSandbox):
         except (asyncio.CancelledError, GeneratorExit):
             # The claim may be there already, or come a moment later: it goes as soon as it is known. Until then it
             # counts: else who comes and leaves has any number of pods, and a thread for each (row 433).
-            place.keep()
+            place.keep(KEPT_SECONDS)
             claimed.add_done_callback(lambda _: _delete_later(claimed, place.give_back))
             raise
         try:

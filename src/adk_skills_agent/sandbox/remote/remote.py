@@ -64,8 +64,10 @@ INLINE_BYTES = 256 << 10
 """A larger answer becomes a file."""
 _CHUNK = 256 << 10  # as a pipe gives it: what is made of it in one go stays small
 _CLEANUP_SECONDS = 10.0
+_MOST_TROUBLE = 1 << 15  # characters: the launcher tells 4,000 bytes, as JSON
 _MOST_REASON = 4_000  # characters of a service's output in which the reason of a failure is looked for
-_KEPT_SECONDS = 600.0  # a machine whose service does not say for so long that it is there has no place any more
+KEPT_SECONDS = 600.0
+"""How long a machine or a pod that nobody waits for keeps its place, when nothing says that it is there, or gone."""
 _CODE_HOME = "/tmp"  # noqa: S108  # of the service's machine
 _SHARED = (
     "processes: where {service} is one machine, its scripts of all skills and users share it: one can read the secrets "
@@ -77,6 +79,8 @@ _BESIDES_BYTES = 64 << 20
 _LOOK_SECONDS = 0.1
 _MEMORY_PARTS = 4
 """One of so many parts of the memory that is left may go with an answer: libraries copy it as often as that."""
+_PARTS_ON_THE_WAY = 8  # one of so many is for requests, whose bytes take two to four times their size while packed
+_SMALL_REQUEST = 1 << 20  # bytes that every run may have on the way
 _LEAST_ROOM = 64 << 20
 """What an agent takes for its other work must not end a run where little is left."""
 _SERVICE_SECONDS = 60.0
@@ -159,8 +163,6 @@ class OnTheWay:
 
 
 _on_the_way = threads.OnePerProcess(OnTheWay)
-_SMALL_REQUEST = 1 << 20
-_PARTS_ON_THE_WAY = 8  # each byte takes two to four while it is packed
 
 
 class RemoteChannel:
@@ -312,8 +314,7 @@ class RemoteSandbox(BatchSandbox):
                 await threads.uninterrupted(_closed(machine))
             else:
                 # Until then the machine counts: else who comes and leaves has any number of them (row 433).
-                place.keep()
-                opening.get_loop().call_later(_KEPT_SECONDS, place.give_back)
+                place.keep(KEPT_SECONDS)
                 closing = asyncio.ensure_future(_closed_when_open(machine, opening))
                 self._late.add(closing)
                 closing.add_done_callback(self._late.discard)
@@ -491,7 +492,7 @@ async def _ask_python(service: RemotePython, job: Job, request: bytes, seconds: 
             f"the workspace make one of {len(code):,}. Send less, or use another executor."
         )
     with Trouble(service.name, "did not run the code"):
-        answer = await service.run_code(code, seconds)
+        answer = await within_memory(service.name, service.run_code(code, seconds))
     found = await threads.in_worker(_found, service.name, job, answer)
     if not isinstance(found, bytes):
         raise SandboxError(f"{service.name} changed the result on the way.")
@@ -670,6 +671,7 @@ def told(nonce: str, stdout: str) -> bytes | int:
     if not end:
         raise AnswerError("its output was cut before the end of the answer")
     try:
+        # One line after the other, and no list of all: other threads go on in between.
         answer = b"".join(binascii.a2b_base64(line[0]) for line in re.finditer(r"\S+", text))
     except ValueError:
         raise AnswerError("its output was changed on the way") from None
@@ -679,6 +681,8 @@ def told(nonce: str, stdout: str) -> bytes | int:
 
 
 def _trouble(rest: str) -> str:
+    if len(rest) > _MOST_TROUBLE:
+        return "no reason is known"
     try:
         status, said = json.loads(rest)
     except (ValueError, TypeError):

@@ -371,7 +371,7 @@ class Execution(Answer):
         super().__init__(number, request.policy, {1: self._out, 2: self._err}, self._files.take)
 
     async def search_files(self) -> None:
-        """Look for secrets in what has come of its files: in a worker thread, which for a large one takes long."""
+        """Search a file that has come for secrets, in a worker thread: a large one takes long (row 434)."""
         if self._files.due:
             await in_worker(self._files.search)
 
@@ -450,7 +450,7 @@ class _Files:
         self.kept = self._outputs.files
         self._sent: dict[str, bytes] = {}  # by the sandbox's own paths
         self._open: tuple[str, bytearray] | None = None
-        self.due: tuple[str, bytes] | None = None  # one that is whole, and was not searched for secrets
+        self.due: tuple[str, bytes] | None = None  # it has come whole, and has to be searched for secrets
 
     def take(self, frame: frames.Frame) -> None:
         """A ``file``, ``skip`` or ``gone`` frame."""
@@ -488,7 +488,7 @@ class _Files:
             self.due = path, content
 
     def search(self) -> None:
-        """Take the file that is :attr:`due`, or skip it. Blocking; the next frame is for afterwards."""
+        """Take the file that is :attr:`due`, or skip it. Blocking; no frame may be taken meanwhile."""
         assert self.due is not None  # noqa: S101  # only called then
         assert self._search is not None  # noqa: S101  # as above
         (path, content), self.due = self.due, None
