@@ -449,9 +449,8 @@ class SkillSource:
         self._rule = hides
         self._visible: tuple[int, list[SkillMetadata]] | None = None
         self._fetched: Recent[str, dict[str, asyncio.Task[KnownSkill | None]]] = Recent(cache_turns)
-        self._disk: dict[
-            str, tuple[object, DiskSkill]
-        ] = {}  # bounded by hand: Recent would be one more file that each call passes
+        # Bounded by hand: Recent would be one more file that each call passes.
+        self._disk: dict[str, tuple[object, DiskSkill]] = {}
         self._index: SearchIndex | None = None
 
     def __iter__(self) -> Iterator[str]:

@@ -578,7 +578,7 @@ class Watchdog:
         return max(possible, key=lambda run: possible[run], default=None), hidden
 
     def _tcp_first(self, runs: list[Limits], members: Mapping[str, list[ProcessInfo]]) -> Limits | None:
-        """See :func:`first_to_go_for_tcp`. To count many connections takes long, so other looks have most of the time."""
+        """See :func:`first_to_go_for_tcp`; counting many connections takes long, and has a part of the time only."""
         began, used = time.monotonic(), time.thread_time()
         if began < self._next_tcp:
             return None
