@@ -546,7 +546,10 @@ def test_row_441_one_session_with_an_impossible_time_stops_no_list_and_no_collec
 ) -> None:
     """Seen: no list of any session; a collection that ended with a traceback, or waited for eleven days."""
     store, slept = WorkspaceStore(tmp_path / "store"), list[float]()
-    monkeypatch.setattr(time, "sleep", slept.append)
+    here, sleep = threading.get_ident(), time.sleep  # threads of other tests sleep, too
+    monkeypatch.setattr(
+        time, "sleep", lambda seconds: slept.append(seconds) if threading.get_ident() == here else sleep(seconds)
+    )
     for number, (name, value) in enumerate([*IMPOSSIBLE, ("lease", 20_000.0), ("lease", 20.0)]):
         kind = "claim" if name == "lease" else "saved"
         entry = json.loads(zlib.decompress(new_entry("", 0, kind, 0, "", Owner()).to_bytes())) | {name: value}
