@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ import pytest
 import level_table
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, ReadOnlyMount, SandboxPolicy, Status
+from adk_skills_agent.sandbox.process.tree import machine_memory
+from adk_skills_agent.sandbox.ray import sandbox as ray_sandbox
 from adk_skills_agent.sandbox.ray.wire import Outcome, Shipment, pack, packed_folder
 from adk_skills_agent.sandbox.ray.worker import RayWorker
+from adk_skills_agent.sandbox.remote import remote
 from adk_skills_agent.sandbox.skill_store import materialise
 
 
@@ -40,6 +44,48 @@ async def test_what_happens_comes_before_the_outcome_and_nothing_of_it_is_lost()
     assert outcome.result is not None
     assert outcome.result.status is Status.OK
     await worker.close()
+
+
+async def test_row_444_files_of_runs_are_gathered_and_taken_as_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: eight runs with 60 MiB each took 990 MiB of the agent's memory; there may be 64 with 256 MiB."""
+    monkeypatch.setattr(
+        remote, "machine_memory", lambda: replace(machine_memory(), available=160 << 20)
+    )  # twenty of it
+    way = remote.OnTheWay()
+    monkeypatch.setattr(ray_sandbox, "on_the_way", lambda: way)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "large").write_bytes(bytes(9 << 20))
+    request = ExecutionRequest(("true",), workspace=tmp_path / "work")
+    first, second = (ray_sandbox._Sender(("ann",)) for _ in range(2))
+    folders = [ray_sandbox._folder(request, SandboxPolicy()) for _ in range(2)]
+    try:
+        files = [asyncio.ensure_future(ray_sandbox._filled(folders[0], first))]  # type: ignore[arg-type]  # there is one
+        assert len(await files[0]) > 9 << 20
+        files.append(asyncio.ensure_future(ray_sandbox._filled(folders[1], second)))  # type: ignore[arg-type]
+        await asyncio.sleep(0.5)
+        assert not files[1].done()
+        way.release(first)
+        assert await files[1] == files[0].result()
+    finally:
+        for folder in folders:
+            assert folder is not None
+            folder.discard()
+
+    async def answers(outcome: Outcome) -> AsyncIterator[asyncio.Future[object]]:
+        for answer in (outcome.size, outcome):
+            future = asyncio.get_running_loop().create_future()
+            future.set_result(answer)
+            yield future
+
+    outcome = Outcome(changes=bytes(9 << 20), spilled=(b"x", None))
+    assert outcome.size == (9 << 20) + 1
+    heard = asyncio.ensure_future(ray_sandbox._heard(answers(outcome), request, first))
+    await asyncio.sleep(0.3)
+    assert not heard.done()
+    way.release(second)
+    assert await heard is outcome
 
 
 async def test_a_run_that_was_cancelled_before_it_came_does_not_begin() -> None:

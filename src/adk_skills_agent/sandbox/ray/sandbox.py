@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from adk_skills_agent.sandbox.process.command import check_argv
 from adk_skills_agent.sandbox.ray.cluster import sentence_of
 from adk_skills_agent.sandbox.ray.pool import PoolOptions, Worker, WorkerPool
 from adk_skills_agent.sandbox.ray.wire import Event, Outcome, Shipment, pack, packed_folder
+from adk_skills_agent.sandbox.remote.remote import on_the_way
 from adk_skills_agent.sandbox.secrets import (
     MIN_SECRET_CHARS,
     EnvValue,
@@ -61,6 +62,7 @@ _CANCEL_SECONDS = 10.0
 """For a worker to end a run that is cancelled; after that it is lost itself, and so is all that runs in it."""
 _HELD_SKILLS = 256
 """Skills kept in Ray's object store for workers that do not have them yet."""
+_PART_BYTES = 4 << 20  # of a workspace that are gathered in one go
 _PATIENCE_SECONDS = 20.0
 """On top of what a run and its files may take: for the way there and back, on a loaded network."""
 
@@ -211,15 +213,17 @@ class RaySandbox(Sandbox):
     ) -> ExecutionResult | Exception:
         staged = await _staged(request)
         folder = opened = _folder(request, policy)
+        sender = _Sender(request.share[:1])
         try:
             skills = tuple(mount.source.name for mount in staged.request.mounts)
-            files = b"" if folder is None else await threads.in_worker(functools.partial(_filled, folder))
+            sent: list[Any] = [b"" if folder is None else await _filled(folder, sender)]
             head, values = pack(_shipment(request, policy, staged, folder))
             worker = self._pool.take(skills)
             try:
                 copies = [mount.source for mount in staged.request.mounts]
                 packed = await threads.in_worker(lambda: {copy.name: self._packed(copy) for copy in copies})
-                outcome = await self._call(worker, request, policy, (head, files, packed, *values))
+                sent[:] = (head, sent[0], packed, *values)
+                outcome = await self._call(worker, request, policy, sender, sent)
             finally:
                 self._pool.give_back(worker)
             if isinstance(outcome, Exception):
@@ -250,6 +254,7 @@ class RaySandbox(Sandbox):
                 folder.discard()
             raise
         finally:
+            on_the_way().release(sender)
             staged.release()
             if opened is not None:
                 await threads.in_worker(opened.discard)
@@ -262,9 +267,9 @@ class RaySandbox(Sandbox):
             return self._skills[copy.name]
 
     async def _call(
-        self, worker: Worker, request: ExecutionRequest, policy: SandboxPolicy, arguments: tuple[Any, ...]
+        self, worker: Worker, request: ExecutionRequest, policy: SandboxPolicy, sender: _Sender, sent: list[Any]
     ) -> Outcome | Exception:
-        """Run it there; what a callback raised, or the outcome.
+        """Run it there; what a callback raised, or the outcome. What is sent is let go of once Ray has it.
 
         RunLost says that the worker was lost, or does not answer.
         """
@@ -273,13 +278,15 @@ class RaySandbox(Sandbox):
         call: asyncio.Future[Outcome | Exception] | None = None
         try:
             try:
-                answers = worker.actor.run.options(num_returns="streaming").remote(number, *arguments)
+                answers = worker.actor.run.options(num_returns="streaming").remote(number, *sent)
             except ray.exceptions.RayError as error:  # the object store is full, for instance
                 raise SandboxError(
                     f"The run could not be sent to the cluster and was not started ({type(error).__name__}). Try again "
                     "later, or send less."
                 ) from error
-            call = asyncio.ensure_future(_heard(answers, request))
+            sent.clear()
+            on_the_way().release(sender)
+            call = asyncio.ensure_future(_heard(answers, request, sender))
             try:
                 async with asyncio.timeout(longest_run(policy, _PATIENCE_SECONDS)):
                     await asyncio.wait([call])
@@ -324,12 +331,18 @@ class RaySandbox(Sandbox):
         asking.cancel()
 
 
-async def _heard(answers: Any, request: ExecutionRequest) -> Outcome | Exception:
-    """Tell a run's callbacks what happens in it; the outcome, or what the first one raised that raises."""
+async def _heard(answers: Any, request: ExecutionRequest, sender: _Sender) -> Outcome | Exception:
+    """Tell a run's callbacks what happens in it; the outcome, or what the first one raised that raises.
+
+    The outcome stays in Ray's object store until there is room for its files here.
+    """
     async for reference in answers:
-        answer: tuple[Event, ...] | Outcome = await reference
+        answer: tuple[Event, ...] | int | Outcome = await reference
         if isinstance(answer, Outcome):
             return answer
+        if isinstance(answer, int):
+            await on_the_way().add(sender, answer)
+            continue
         for event in answer:
             try:
                 if isinstance(event, ResourceSample):
@@ -389,9 +402,30 @@ def _folder(request: ExecutionRequest, policy: SandboxPolicy) -> RunFolder | Non
     return RunFolder(own, replace(policy, max_files=0, max_total_file_bytes=0), Layout(mounted=True))
 
 
-def _filled(folder: RunFolder) -> bytes:
-    folder.fill(os.urandom(8).hex())
-    return b"".join(folder.sent())
+@dataclass(eq=False, slots=True)
+class _Sender:
+    """Whose bytes are on the way, for :class:`.remote.OnTheWay`: one for each run."""
+
+    user: tuple[str, ...]
+
+
+async def _filled(folder: RunFolder, sender: _Sender) -> bytearray:
+    """Everything that is sent, gathered as there is room for it (row 444)."""
+    await threads.in_worker(folder.fill, os.urandom(8).hex())
+    parts, files = folder.sent(), bytearray()
+    while part := await threads.in_worker(_next_part, parts):
+        await on_the_way().add(sender, len(part))
+        files += part
+    return files
+
+
+def _next_part(parts: Iterator[bytes]) -> bytes:
+    found = bytearray()
+    for part in parts:
+        found += part
+        if len(found) >= _PART_BYTES:
+            break
+    return bytes(found)
 
 
 def _taken(folder: RunFolder, outcome: Outcome) -> list[str]:

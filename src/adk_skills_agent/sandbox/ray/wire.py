@@ -65,6 +65,11 @@ class Outcome:
     unlisted: int = 0
     spilled: tuple[bytes | None, bytes | None] = (None, None)
 
+    @property
+    def size(self) -> int:
+        """Bytes of its files, which whoever gets it holds until they are written."""
+        return len(self.changes) + sum(map(len, filter(None, self.spilled)))
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:

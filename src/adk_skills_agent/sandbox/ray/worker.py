@@ -87,8 +87,8 @@ class RayWorker:
 
     async def run(
         self, number: int, head: bytes, files: bytes, skills: dict[str, Awaitable[bytes]], *secrets: str
-    ) -> AsyncGenerator[tuple[Event, ...] | Outcome, None]:
-        """Run one command to its end: what happens as it happens, and at last the outcome.
+    ) -> AsyncGenerator[tuple[Event, ...] | int | Outcome, None]:
+        """Run one command to its end: what happens as it happens, and at last the outcome, after its size in bytes.
 
         Args:
             number: Names the run in :meth:`cancel`.
@@ -112,6 +112,7 @@ class RayWorker:
             if run.task.cancelled():
                 yield Outcome(cancelled=True)
             elif (error := run.task.exception()) is None:
+                yield run.task.result().size
                 yield run.task.result()
             elif isinstance(error, SkillsError | ValueError):
                 yield Outcome(error=error)

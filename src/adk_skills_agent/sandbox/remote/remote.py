@@ -133,36 +133,42 @@ class RemotePython(Protocol):
         """Let go of it."""
 
 
-class OnTheWay:
-    """Bytes of requests that are gathered and sent, of all runs of this process: an eighth of the memory (row 440).
+class Sender(Protocol):
+    """A run whose bytes are on their way: for whom it is, as :data:`.threads.WHOSE` begins."""
 
-    A run with more waits, and its user has no more of that than is left; the oldest run always goes on.
+    user: tuple[str, ...]
+
+
+class OnTheWay:
+    """Bytes of requests and answers that are gathered, of all runs of this process elsewhere: an eighth of the memory.
+
+    A run with more waits, and its user has no more of that than is left; the oldest run always goes on (rows 440, 444).
     """
 
     def __init__(self) -> None:
-        self._held: dict[RemoteChannel, int] = {}
+        self._held: dict[Sender, int] = {}
 
-    async def add(self, channel: RemoteChannel, size: int) -> None:
+    async def add(self, sender: Sender, size: int) -> None:
         """Wait until there is room for so many bytes more."""
-        self._held.setdefault(channel, 0)
-        while self._is_too_much(channel, size):  # noqa: ASYNC110  # the channels are of several event loops
+        self._held.setdefault(sender, 0)
+        while self._is_too_much(sender, size):  # noqa: ASYNC110  # the runs are of several event loops
             await asyncio.sleep(_LOOK_SECONDS)
-        self._held[channel] = self._held.get(channel, 0) + size
+        self._held[sender] = self._held.get(sender, 0) + size
 
-    def release(self, channel: RemoteChannel) -> None:
+    def release(self, sender: Sender) -> None:
         """They have been sent, or never will be. Safe to call twice."""
-        self._held.pop(channel, None)
+        self._held.pop(sender, None)
 
-    def _is_too_much(self, channel: RemoteChannel, size: int) -> bool:
+    def _is_too_much(self, sender: Sender, size: int) -> bool:
         held = list(self._held.items())  # other threads have loops, too
-        wanted = self._held.get(channel, 0) + size
-        if wanted <= _SMALL_REQUEST or not held or held[0][0] is channel:
+        wanted = self._held.get(sender, 0) + size
+        if wanted <= _SMALL_REQUEST or not held or held[0][0] is sender:
             return False
         left = machine_memory().available // _PARTS_ON_THE_WAY - sum(number for _, number in held)
-        return size + sum(number for one, number in held if one.user == channel.user) > left
+        return size + sum(number for one, number in held if one.user == sender.user) > left
 
 
-_on_the_way = threads.OnePerProcess(OnTheWay)
+on_the_way = threads.OnePerProcess(OnTheWay)
 
 
 class RemoteChannel:
@@ -185,7 +191,7 @@ class RemoteChannel:
 
     async def send(self, data: bytes) -> None:
         """Bytes for the program there; waits while too many are on the way."""
-        await _on_the_way().add(self, len(data))
+        await on_the_way().add(self, len(data))
         self._request += data
 
     async def receive(self) -> bytes:
@@ -202,7 +208,7 @@ class RemoteChannel:
         return request
 
     def _sent(self) -> None:
-        _on_the_way().release(self)
+        on_the_way().release(self)
 
     def kill(self) -> None:
         """Give up; there is no way to reach what runs there."""
