@@ -12,8 +12,8 @@ import os
 import sys
 import threading
 import warnings
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -92,6 +92,33 @@ WHOSE: contextvars.ContextVar[Share] = contextvars.ContextVar("WHOSE", default=(
 """For whom this task or worker thread works: what it asks the worker threads for counts as theirs."""
 
 
+def more_for(own: int, free: int, size: int = 1, *, times: int = 3) -> int:
+    """How many pieces of a size somebody gets one after the other, of what is free; below 1 for none.
+
+    Whoever has some gets more only while that is at most so many times what is then left for others. So one user alone
+    has at most three quarters (with ``times=1`` half), several have less each, and one who has none finds a free piece.
+    """
+    return (times * (free - size) - own) // ((times + 1) * max(size, 1)) + 1
+
+
+def of_who_has_most(
+    things: Iterable[_Thing],
+    user_of: Callable[[_Thing], str],
+    held: Counter[str],
+    size_of: Callable[[_Thing], int] = lambda _: 1,
+) -> Iterator[_Thing]:
+    """Things in the order in which they go to make room: the first one of the user who has most, again and again.
+
+    ``held`` says what users have, with what is not among the things, and is counted down as these go.
+    """
+    left = list(things)
+    while left:
+        thing = max(left, key=lambda one: held[user_of(one)])  # of equals the first
+        left.remove(thing)
+        held[user_of(thing)] -= size_of(thing)
+        yield thing
+
+
 class _Waiter:
     __slots__ = ("granted", "path", "then")
 
@@ -150,9 +177,7 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
 
     Args:
         places: How many there are.
-        fair: Who has a place already gets another one only while fewer than three times what is then left are its own.
-            So one user alone has at most three quarters of the places, several have less each, and one who has none
-            finds a place that is free; the same holds for the sessions of a user within what the user may have.
+        fair: Whether :func:`more_for` bounds what a user has, and the sessions of a user within what the user may have.
         most_waiting: How many may wait for one user, and for one session; None for any number.
         most_in_all: How many may wait together; None for any number.
     """
@@ -332,10 +357,7 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
 
     def _room(self, holder: _Holder, free: int) -> int:
         """How many more of the free places somebody may have now."""
-        if free <= 0 or not self._fair:
-            return free
-        more = (3 * (free - 1) - holder.held) // 4 + 1
-        return more if holder.held else max(1, more)
+        return more_for(holder.held, free) if free > 0 and self._fair else free
 
     def _next(self, above: _Holder, free: int) -> _Waiter | None:
         """The next one of those who wait and may have a place; who got one comes last the next time."""

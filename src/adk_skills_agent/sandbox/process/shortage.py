@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from adk_skills_agent.platforms import PAGE_BYTES
@@ -20,6 +20,7 @@ from adk_skills_agent.sandbox.process.tree import (
     tcp_of_machine,
     text_of,
 )
+from adk_skills_agent.sandbox.threads import of_who_has_most
 
 if TYPE_CHECKING:
     from adk_skills_agent.sandbox.process.watchdog import Limits
@@ -95,12 +96,7 @@ def first_to_go_for_tcp(runs: list[Limits], members: Mapping[str, list[ProcessIn
     if memory <= most_memory and orphans <= most_orphans:
         return None
     held, least = (queued, _LEAST_QUEUED) if memory > most_memory else (closed, _LEAST_ORPHANS)
-    of_user: Counter[str] = Counter()
-    for run, number in held.items():
-        if number > least:
-            of_user[run._user] += number
-    user = max(of_user, key=lambda one: of_user[one], default=None)
-    return max((run for run in held if run._user == user), key=lambda run: held[run], default=None)
+    return next(_of_who_has_most({run: number for run, number in held.items() if number > least}), None)
 
 
 def tcp_of_run(pids: Iterable[int]) -> tuple[int, int]:
@@ -142,17 +138,19 @@ def crowd_of(runs: list[Limits], members: Mapping[str, list[ProcessInfo]]) -> li
     tasks = {run: sum(info.threads for info in members[run.marks.run_id]) for run in runs}
     left += sum(number for run, number in tasks.items() if run._over)  # killed, they take a moment
     tasks = {run: number for run, number in tasks.items() if number > _FEW and not run._over}
-    of_user = Counter({run._user: 0 for run in tasks})
-    for run, number in tasks.items():
-        of_user[run._user] += number
     found: list[Limits] = []
-    while left < kept and tasks:
-        user = max(of_user, key=lambda one: of_user[one])
-        largest = max((run for run in tasks if run._user == user), key=lambda run: tasks[run])
-        found.append(largest)
-        number = tasks.pop(largest)
-        left += number
-        of_user[user] -= number
-        if not of_user[user]:
-            del of_user[user]
+    for run in _of_who_has_most(tasks):
+        if left >= kept:
+            break
+        found.append(run)
+        left += tasks[run]
     return found
+
+
+def _of_who_has_most(amounts: Mapping[Limits, int]) -> Iterator[Limits]:
+    """Runs in the order in which they go: of the user who has most, the one that has most."""
+    of_user: Counter[str] = Counter()
+    for run, number in amounts.items():
+        of_user[run._user] += number
+    largest_first = sorted(amounts, key=lambda run: amounts[run], reverse=True)
+    return of_who_has_most(largest_first, lambda run: run._user, of_user, lambda run: amounts[run])

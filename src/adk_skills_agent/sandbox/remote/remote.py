@@ -159,7 +159,8 @@ class OnTheWay:
         if wanted <= _SMALL_REQUEST or not held or held[0][0] is channel:
             return False
         left = machine_memory().available // _PARTS_ON_THE_WAY - sum(number for _, number in held)
-        return size + sum(number for one, number in held if one.user == channel.user) > left
+        own = sum(number for one, number in held if one.user == channel.user)
+        return threads.more_for(own, left, size, times=1) < 1
 
 
 _on_the_way = threads.OnePerProcess(OnTheWay)
