@@ -28,9 +28,8 @@ from adk_skills_agent.sandbox.contract import NetworkDecision
 from adk_skills_agent.sandbox.network.hosts import MAX_NAME, AddressNetwork, AllowedHosts, address_refusal
 from adk_skills_agent.sandbox.network.proxy_request import ProxyRequest, Refused, parse_request
 from adk_skills_agent.sandbox.network.resolver import Resolver
-from adk_skills_agent.sandbox.process.supervise import Patience, Turn
 from adk_skills_agent.sandbox.process.tree import kernel_setting
-from adk_skills_agent.sandbox.threads import OnePerProcess, more_for
+from adk_skills_agent.sandbox.threads import OnePerProcess, Patience, Turn, more_for
 
 logger = logging.getLogger(__name__)
 
