@@ -18,9 +18,10 @@ MOST_FILES = 35
 UNTIL_ONE_WAITS = {
     "sandbox/local/namespaces/bubblewrap.py",
     "sandbox/process/seccomp.py",
+    "sandbox/process/shortage.py",
     "sandbox/process/stalls.py",
 }
-"""Passed on a busy machine: while the zygote, or a sandbox that waits, is still on its way, or a thread waits."""
+"""Passed on a busy machine, while the zygote or a sandbox that waits is on its way, or a thread or a call waits."""
 
 
 def named_files() -> set[str]:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import HostRefused, Origin
 from adk_skills_agent.adk.guard import texts_in
-from adk_skills_agent.adk.permissions import HOST, Approvals, Decision
+from adk_skills_agent.adk.permissions import HOST, Approvals, Decision, Weighed, weigh
 from adk_skills_agent.adk.rules import Verdict
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.errors import ConfigError, ErrorCode
 from adk_skills_agent.sandbox import in_worker, parse_host
 from adk_skills_agent.scripts.grants import NO_HOST_RULES, HostRules, within
 
@@ -76,12 +76,17 @@ class HostsOfCall:
 
     def approved(self) -> HostRules:
         """The rules once the user has said yes to what is pending."""
-        return replace(self.rules, allowed=(*self.rules.allowed, *self.pending))
+        return replace(self.rules, allowed=(*self.rules.allowed, *self.pending)) if self.pending else self.rules
 
-    def turn_down(self, tool_context: ToolContext, skill: str) -> None:
-        """Keep that the user said no, for the rest of the session."""
-        key = _key("rejected", tool_context, skill)
-        tool_context.state[key] = list(dict.fromkeys((*_rejected(tool_context, skill), *self.pending)))
+    async def weigh(
+        self, tool_context: ToolContext, skill: KnownSkill, decision: Decision, runtime: SkillRuntime
+    ) -> Weighed:
+        """Act on a decision that asks about the pending ones; a no is kept for the rest of the session."""
+        weighed = await weigh(tool_context, skill, decision, runtime)
+        if (weighed.refusal or {}).get("error_code") == ErrorCode.PERMISSION_DENIED:
+            key = _key("rejected", tool_context, skill.name)
+            tool_context.state[key] = list(dict.fromkeys((*_rejected(tool_context, skill.name), *self.pending)))
+        return weighed
 
 
 async def hosts_of_call(runtime: SkillRuntime, tool_context: ToolContext, skill: KnownSkill) -> HostsOfCall:

@@ -522,22 +522,11 @@ class _Question:
             return refusal(ErrorCode.PERMISSION_DENIED, f"{self._what()} needs the user's approval.")
         if self._approvals.was_another_version(self._missing):
             self._tell_decision("revoked", "change", reason="the skill changed since it was approved")
-        self._events.emit(
-            ApprovalRequested(
-                origin=origin_of(self._context),
-                skill=self._skill.name,
-                action=self._decision.action,
-                target=self._decision.target,
-                version=self.version,
-                subjects=self._missing,
-                rule=self._rule(),
-                reason=self._decision.reason,
-            )
-        )
-        self._context.request_confirmation(hint=self._hint(), payload=self._payload())
-        self._context.actions.skip_summarization = True  # the pause is no result for the model to speak about
-        return refusal(
-            ErrorCode.APPROVAL_REQUIRED,
+        self._events.emit(self._about())
+        return ask_user(
+            self._context,
+            self._hint(),
+            self._payload(),
             "The user is asked to approve this call. Do not repeat it; it continues by itself once they answer.",
         )
 
@@ -586,9 +575,6 @@ class _Question:
         invocation = self._context.invocation_id
         return f"temp:_adk_skill_refused_{invocation}:{self._context.agent_name}:{self._skill.name}:{subject}"
 
-    def _rule(self) -> str:
-        return str(self._decision.rule) if self._decision.rule is not None else ""
-
     def _what(self) -> str:
         return _ACTIONS[self._decision.action].format(
             skill=_shortened(self._skill.name), target=_shortened(self._decision.target)
@@ -631,21 +617,34 @@ class _Question:
         return payload
 
     def _tell_decision(self, decision: str, by: str, *, kept: str = "", reason: str = "") -> None:
-        self._events.emit(
-            ApprovalDecided(
-                origin=origin_of(self._context),
-                skill=self._skill.name,
-                decision=decision,
-                by=by,
-                kept=str(kept),
-                action=self._decision.action,
-                target=self._decision.target,
-                version=self.version,
-                subjects=self._missing,
-                rule=self._rule(),
-                reason=reason or self._decision.reason,
-            )
+        self._events.emit(decided(self._about(), decision, by, kept=str(kept), reason=reason))
+
+    def _about(self) -> ApprovalRequested:
+        return ApprovalRequested(
+            origin=origin_of(self._context),
+            skill=self._skill.name,
+            action=self._decision.action,
+            target=self._decision.target,
+            version=self.version,
+            subjects=self._missing,
+            rule=str(self._decision.rule or ""),
+            reason=self._decision.reason,
         )
+
+
+def decided(about: ApprovalRequested, decision: str, by: str, *, kept: str = "", reason: str = "") -> ApprovalDecided:
+    """The event of what came of a question, or of what needed none."""
+    fields = {name: getattr(about, name) for name in ("origin", "skill", "action", "target", "version", "subjects")}
+    return ApprovalDecided(
+        **fields, decision=decision, by=by, kept=kept, rule=about.rule, reason=reason or about.reason
+    )
+
+
+def ask_user(tool_context: ToolContext, hint: str, payload: dict[str, Any], sentence: str) -> dict[str, Any]:
+    """Put a question with google-adk's tool confirmation, which pauses; the tool's answer says the sentence."""
+    tool_context.request_confirmation(hint=hint, payload=payload)
+    tool_context.actions.skip_summarization = True  # the pause is no result for the model to speak about
+    return refusal(ErrorCode.APPROVAL_REQUIRED, sentence)
 
 
 def _asked(tool_context: ToolContext) -> tuple[str, tuple[str, ...]] | None:

@@ -125,6 +125,8 @@ if TYPE_CHECKING:
         Semaphore,
         acting_for,
         in_worker,
+        more_for,
+        of_who_has_most,
         uninterrupted,
         warn_insecure_once,
     )
@@ -171,7 +173,8 @@ _NAMES = {
     "supervisor.python_program": "program_text=python_program_text",
     "streaming": "EndEvent OutputEvent ResourceSample",
     "threads": (
-        "MAX_RUNNING MAX_WAITING OnePerProcess Semaphore WHOSE acting_for in_worker uninterrupted warn_insecure_once"
+        "MAX_RUNNING MAX_WAITING OnePerProcess Semaphore WHOSE acting_for in_worker more_for of_who_has_most "
+        "uninterrupted warn_insecure_once"
     ),
 }
 __getattr__, __all__ = names_on_first_use(__name__, _NAMES)

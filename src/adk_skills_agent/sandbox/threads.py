@@ -1,4 +1,4 @@
-"""Worker threads for the blocking half of runs, and the semaphore that bounds how many run at once."""
+"""What all runs share: places to run, worker threads, the time of event loops; and who gets how much of it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import logging
 import os
 import sys
 import threading
+import time
 import warnings
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -92,6 +93,33 @@ WHOSE: contextvars.ContextVar[Share] = contextvars.ContextVar("WHOSE", default=(
 """For whom this task or worker thread works: what it asks the worker threads for counts as theirs."""
 
 
+def more_for(own: int, free: int, size: int = 1, *, times: int = 3) -> int:
+    """How many pieces of a size somebody gets one after the other, of what is free; below 1 for none.
+
+    Whoever has some gets more only while that is at most so many times what is then left for others. So one user alone
+    has at most three quarters (with ``times=1`` half), several have less each, and one who has none finds a free piece.
+    """
+    return (times * (free - size) - own) // ((times + 1) * max(size, 1)) + 1
+
+
+def of_who_has_most(
+    things: Iterable[_Thing],
+    user_of: Callable[[_Thing], str],
+    held: Counter[str],
+    size_of: Callable[[_Thing], int] = lambda _: 1,
+) -> Iterator[_Thing]:
+    """Things in the order in which they go to make room: the first one of the user who has most, again and again.
+
+    ``held`` says what users have, with what is not among the things, and is counted down as these go.
+    """
+    left = list(things)
+    while left:
+        thing = max(left, key=lambda one: held[user_of(one)])  # of equals the first
+        left.remove(thing)
+        held[user_of(thing)] -= size_of(thing)
+        yield thing
+
+
 class _Waiter:
     __slots__ = ("granted", "path", "then")
 
@@ -150,9 +178,7 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
 
     Args:
         places: How many there are.
-        fair: Who has a place already gets another one only while fewer than three times what is then left are its own.
-            So one user alone has at most three quarters of the places, several have less each, and one who has none
-            finds a place that is free; the same holds for the sessions of a user within what the user may have.
+        fair: Whether :func:`more_for` bounds what a user has, and the sessions of a user within what the user may have.
         most_waiting: How many may wait for one user, and for one session; None for any number.
         most_in_all: How many may wait together; None for any number.
     """
@@ -332,10 +358,7 @@ class Semaphore(contextlib.AbstractAsyncContextManager[None]):
 
     def _room(self, holder: _Holder, free: int) -> int:
         """How many more of the free places somebody may have now."""
-        if free <= 0 or not self._fair:
-            return free
-        more = (3 * (free - 1) - holder.held) // 4 + 1
-        return more if holder.held else max(1, more)
+        return more_for(holder.held, free) if free > 0 and self._fair else free
 
     def _next(self, above: _Holder, free: int) -> _Waiter | None:
         """The next one of those who wait and may have a place; who got one comes last the next time."""
@@ -618,6 +641,109 @@ def served_loop() -> asyncio.AbstractEventLoop:
     """The event loop this thread works for: the one that runs in it, or the one a worker thread has its work from."""
     loop: asyncio.AbstractEventLoop | None = getattr(_served, "loop", None)
     return asyncio.get_running_loop() if loop is None else loop
+
+
+# The time of an event loop, of which those whose scripts make it work have parts.
+
+CALL_SECONDS, _MORE_SECONDS = 0.001, 0.5
+_TURN_SECONDS = 5.0  # who did nothing for so long takes no part
+_EVENT_SECONDS, _LEAST_REST_SECONDS = 0.0001, 0.01
+_FEW_TIMES, _FEW_BYTES = 10, 4096  # a read of fewer bytes counts so many times
+
+
+class Patience:
+    """How long calls for one run may keep the loop's thread: a millisecond each, and half a second more all together.
+
+    Whoever reads from a full pipe, or sends, wakes in the kernel everybody who watches the other end, and a script can
+    make a million watches of one (row 294).
+    """
+
+    def __init__(self) -> None:
+        self._left = _MORE_SECONDS
+
+    def take(self, began: float) -> None:
+        """A call is over that began then, by ``time.thread_time()``."""
+        self._left = min(self._left + CALL_SECONDS - (time.thread_time() - began), _MORE_SECONDS)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether calls took longer than that."""
+        return self._left < 0
+
+
+class Turns:
+    """Work that scripts make an event loop do takes a part of its time at most, in all runs of this process together.
+
+    Whoever made some rests before the next; users have equal parts. Whoever is alone need not rest.
+
+    Args:
+        share: The part.
+        ahead: Of what nobody has used, so many seconds are kept for each user.
+    """
+
+    def __init__(self, share: float, ahead: float = 0.0) -> None:
+        self._share = share
+        self._ahead = ahead
+        self._when: dict[int, float] = {}
+        self._until: dict[str, float] = {}  # of each user: all that was done so far has had its rest
+        self._next: dict[str, float] = {}  # of each user: what was done last has had its rest
+        self._looked = 0.0
+
+    def rest_of(self, one: object, took: float, user: str = "") -> float:
+        """How many seconds nothing is done for it now, after work that took so long."""
+        now = time.monotonic()
+        self._when[id(one)] = now
+        if len(self._when) > 1 and now - self._looked >= _TURN_SECONDS:
+            self._looked = now
+            self._when = {known: when for known, when in list(self._when.items()) if now - when < _TURN_SECONDS}
+            self._until = {name: until for name, until in list(self._until.items()) if until > now - self._ahead}
+            self._next = {name: when for name, when in list(self._next.items()) if when > now}
+        if len(self._when) == 1:
+            return 0.0
+        users = sum(until > now for name, until in list(self._until.items()) if name != user) + 1
+        own = users * took / self._share
+        self._next[user] = now + own
+        self._until[user] = until = max(self._until.get(user, 0.0), now - self._ahead) + own
+        return max(until - now, 0.0)
+
+    def more_rest(self, user: str) -> float:
+        """How many seconds something that has rested still waits, because another one of its user was just read.
+
+        When the loop is late, all that have rested would otherwise be read in a row (row 442).
+        """
+        return self._next.get(user, 0.0) - time.monotonic()
+
+
+OUTPUT_TURNS = Turns(0.5)
+"""Of output that is long to search for secrets (row 415)."""
+_turns = OnePerProcess(lambda: Turns(0.5, ahead=1.0))
+
+
+class Turn:
+    """The turns of one connection from which an event loop reads what a script sends (rows 421 and 424).
+
+    To send a byte costs a script a tenth of what it costs the loop, so that is how much few bytes count more: with
+    hundreds of busy processes on the machine, the loop has no more of a processor than each of them.
+    """
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+        self._until = 0.0
+
+    def took(self, seconds: float, size: int) -> float:
+        """The loop has read so many bytes, for so long beside what each event takes; for how long it should rest."""
+        took = (_EVENT_SECONDS + seconds) * (_FEW_TIMES if size < _FEW_BYTES else 1)
+        rest = _turns().rest_of(self, took, self.user)
+        self._until = time.monotonic() + rest
+        return rest
+
+    async def come(self) -> None:
+        """Wait until it may read again, and let others go on in any case: there may always be something to read.
+
+        A short rest is taken with the next one, because a timer is work, too.
+        """
+        rest = self._until - time.monotonic()
+        await asyncio.sleep(rest if rest > _LEAST_REST_SECONDS else 0)
 
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + "/"

@@ -18,10 +18,11 @@ import shutil
 import tempfile
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,7 +35,14 @@ from adk_skills_agent.platforms import (
     room_left,
 )
 from adk_skills_agent.recent import Recent
-from adk_skills_agent.sandbox import MAX_WAITING, OnePerProcess, Semaphore, temporary_folder, uninterrupted
+from adk_skills_agent.sandbox import (
+    MAX_WAITING,
+    OnePerProcess,
+    Semaphore,
+    of_who_has_most,
+    temporary_folder,
+    uninterrupted,
+)
 from adk_skills_agent.scripts.plan import share_of, user_of_key
 
 if TYPE_CHECKING:
@@ -420,15 +428,12 @@ class SessionWorkspaces:
         idle = sorted((it for it in there if amount(it[1].usage) and it[1] is not opener), key=lambda it: it[1].used)
         with self._mutex:
             idle = [(key, found) for key, found in idle if not found.users and self._open.get(key) is found]
-            most = 1 + len(idle) // 4
-            while left < 0 and len(doomed) < most and idle:
-                key, found = max(idle, key=lambda item: held[user_of_key(item[0])])  # of equals the oldest
-                user = user_of_key(key)
-                if held[user] < average:
+            going = of_who_has_most(idle, lambda it: user_of_key(it[0]), held, lambda it: amount(it[1].usage))
+            for key, found in islice(going, 1 + len(idle) // 4):
+                size = amount(found.usage)
+                if left >= 0 or held[user_of_key(key)] + size < average:
                     break
-                idle.remove((key, found))
-                left += amount(found.usage)
-                held[user] -= amount(found.usage)
+                left += size
                 doomed += self._forgotten(key, found)
         if doomed:
             logger.warning("the disk is nearly full: %d idle workspaces of sessions are deleted", len(doomed))
@@ -467,7 +472,9 @@ class SessionWorkspaces:
     def _evict(self, now: float) -> list[Path]:
         """Forget idle workspaces that are too many or too old; their folders are the caller's to delete."""
         idle = sorted((item for item in self._open.items() if not item[1].users), key=lambda item: item[1].used)
-        too_many = self._surplus([key for key, _ in idle], len(self._open) - self._max)
+        # Of the users with the most, their oldest (row 81).
+        going = of_who_has_most([key for key, _ in idle], user_of_key, Counter(map(user_of_key, self._open)))
+        too_many = set(islice(going, max(len(self._open) - self._max, 0)))
         doomed: list[Path] = []
         for key, workspace in idle:
             if key in too_many or now - workspace.used > self._idle:
@@ -485,23 +492,6 @@ class SessionWorkspaces:
             return []
         self._lost[key] = None
         return [workspace.path]
-
-    def _surplus(self, idle: list[str], surplus: int) -> set[str]:
-        """The keys of workspaces that are too many: of the users with the most, their oldest (row 81)."""
-        if surplus <= 0:
-            return set()
-        open_of = Counter(user_of_key(key) for key in self._open)
-        found: set[str] = set()
-        waiting: dict[str, deque[str]] = {}
-        for key in idle:
-            waiting.setdefault(user_of_key(key), deque()).append(key)
-        while len(found) < surplus and waiting:
-            user = max(waiting, key=lambda one: open_of[one])  # of equals the one whose oldest is the oldest
-            found.add(waiting[user].popleft())
-            open_of[user] -= 1
-            if not waiting[user]:
-                del waiting[user]
-        return found
 
     def _put_back(self, claim: WorkspaceClaim) -> list[Path]:
         """End a claim; the folders that are to be deleted now."""

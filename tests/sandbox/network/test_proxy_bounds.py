@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 from proxied_world import HOSTS, Make, Names, World, worlds
 
+from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.network import proxy, resolver
 from adk_skills_agent.sandbox.network.hosts import parse_hosts
-from adk_skills_agent.sandbox.process import supervise
 from adk_skills_agent.sandbox.secrets import Secret, SecretForms
 from adk_skills_agent.sandbox.threads import OnePerProcess
 
@@ -250,9 +250,9 @@ async def test_row_294_a_client_that_watches_its_connections_does_not_keep_the_a
     """Seen: 890,000 watches of one connection kept the event loop for 200 ms with each packet sent to the script."""
     world = make()
     assert (await world.get("allowed.example")).startswith(b"HTTP/1.1 200 ")
-    monkeypatch.setattr(supervise, "_CALL_SECONDS", 0.00001)
-    monkeypatch.setattr(supervise, "_MORE_SECONDS", 0.001)
-    world.proxy._patience = supervise.Patience()
+    monkeypatch.setattr(threads, "CALL_SECONDS", 0.00001)
+    monkeypatch.setattr(threads, "_MORE_SECONDS", 0.001)
+    world.proxy._patience = threads.Patience()
     loop = asyncio.get_running_loop()
     with ExitStack() as opened:
         clients = [opened.enter_context(socket.socket()) for _ in range(8)]
@@ -278,8 +278,8 @@ async def test_row_421_connections_that_drip_are_read_now_and_then_and_lose_noth
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen: 46 runs with 32 connections each that bring 50 bytes a second, and another user's turn takes 10 s."""
-    monkeypatch.setattr(supervise, "_EVENT_SECONDS", 0.001)
-    monkeypatch.setattr(supervise, "_turns", OnePerProcess(lambda: supervise.Turns(0.5)))
+    monkeypatch.setattr(threads, "_EVENT_SECONDS", 0.001)
+    monkeypatch.setattr(threads, "_turns", OnePerProcess(lambda: threads.Turns(0.5)))
     reads: list[int] = []
     receive = proxy.Client.receive
 

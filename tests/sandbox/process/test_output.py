@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy
 from adk_skills_agent.sandbox.local.sandbox import LocalSandbox
 from adk_skills_agent.sandbox.output import Capture, OutputFilter, PathMapping, open_captures
-from adk_skills_agent.sandbox.process.supervise import Stream, Turns, streams_of
+from adk_skills_agent.sandbox.process.supervise import Stream, streams_of
 from adk_skills_agent.sandbox.supervisor.channel import Answer
 from adk_skills_agent.sandbox.supervisor.frames import base64
+from adk_skills_agent.sandbox.threads import Turns
 
 
 @given(st.lists(st.binary(max_size=30), max_size=30), st.integers(0, 60))
@@ -190,7 +191,7 @@ def test_row_442_output_of_many_runs_of_one_user_keeps_nobody_else_waiting(monke
         return streams_of(request, request.policy, captures, PathMapping(()), None)
 
     monkeypatch.setattr(OutputFilter, "feed", slow)
-    monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise._output_turns", Turns(0.5))
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise.OUTPUT_TURNS", Turns(0.5))
     monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise.time.monotonic", lambda: 100.0)
     ann = [stream for _ in range(20) for stream in streams("ann")]
     rests = [stream.feed(b"x") for stream in ann]

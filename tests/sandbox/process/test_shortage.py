@@ -44,7 +44,7 @@ PLACE = "adk_skills_agent.sandbox.process.shortage"
 
 def a_run(name: str, user: str = "") -> Limits:
     run = Limits(replace(MARKS, run_id=name), 512 << 20, None, (), lambda *_: None, lambda: None)
-    run._user = user
+    run.seen.user = user
     return run
 
 
@@ -57,7 +57,7 @@ def test_row_404_a_run_that_shows_the_memory_goes_first_when_all_is_gone(monkeyp
     runs, members = [], {}
     for name, ticks, mib in (("small", 50, 10), ("large", 1, 420), ("other", 1, 400)):
         run = a_run(name)
-        run._before = MachineMemory(available=(900 if name == "small" else 600) << 20)
+        run.seen.before = MachineMemory(available=(900 if name == "small" else 600) << 20)
         runs.append(run)
         members[name] = [replace(process, system_ticks=ticks, rss_pages=(mib << 20) // PAGE_BYTES)]
     assert first_to_go_of(runs, members, now) is runs[1]
@@ -84,7 +84,7 @@ def test_row_443_the_run_with_most_in_its_connections_ends_of_the_user_who_has_m
     assert ended(600, 500) is None
     assert ended(601, 0) == "h2"
     assert ended(0, 501) == "h2"
-    runs[2]._over = True  # it takes a moment to go, and what it has goes with it
+    runs[2].seen.over = True  # it takes a moment to go, and what it has goes with it
     assert ended(600 + (70 << 20) // PAGE_BYTES, 0) is None
     assert ended(601 + (70 << 20) // PAGE_BYTES, 0) == "v"  # who has most now
     assert ended(0, 500 + 5000) is None
@@ -186,7 +186,7 @@ def test_row_411_the_runs_with_most_processes_end_of_the_user_who_has_most(monke
     assert ended(128) == []
     assert ended(127) == ["h1"]
     assert ended(60) == ["h1", "h2"]
-    runs[1]._over = True  # it takes a moment to go
+    runs[1].seen.over = True  # it takes a moment to go
     assert ended(60) == ["h2"]
     assert ended(0) == ["h2", "v"]  # who has most now
 

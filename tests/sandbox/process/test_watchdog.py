@@ -62,6 +62,7 @@ from adk_skills_agent.sandbox.streaming import ResourceSample
 
 pytestmark = pytest.mark.skipif(not works_here(), reason="needs /proc")
 
+SHORTAGE = "adk_skills_agent.sandbox.process.shortage"
 MARKS = RunMarks(os.getpid(), "0123456789abcdef", "/nowhere")
 
 
@@ -177,8 +178,8 @@ def test_the_memory_of_the_machine_is_read_only_for_a_run_whose_memory_is_watche
     def limits(memory_bytes: int | None) -> Limits:
         return Limits(MARKS, memory_bytes, None, (), lambda *_: None, lambda: None)
 
-    assert limits(None)._before is None
-    before = limits(1 << 20)._before
+    assert limits(None).seen.before is None
+    before = limits(1 << 20).seen.before
     assert before is not None
     assert before.kernel > 0
 
@@ -188,7 +189,7 @@ def test_row_216_memory_that_another_run_had_when_one_began_counts_as_growth(mon
     memory, may_hold = [0], [1 << 40]
     place = "adk_skills_agent.sandbox.process.watchdog"
     monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(kernel=memory[0] << 20))
-    monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: may_hold[0])
+    monkeypatch.setattr(f"{SHORTAGE}.most_in_kernel", lambda *_, **__: may_hold[0])
     monkeypatch.setattr(f"{place}.kernel_setting", lambda *_: 1 << 40)  # as on a large machine
     ended: list[str] = []
     watchdog = Watchdog()
@@ -221,7 +222,7 @@ def test_row_308_what_a_run_took_before_its_first_look_counts_after_another_run_
     memory, ended = [0], []
     place = "adk_skills_agent.sandbox.process.watchdog"
     monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(kernel=memory[0] << 20))
-    monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: 1 << 40)
+    monkeypatch.setattr(f"{SHORTAGE}.most_in_kernel", lambda *_, **__: 1 << 40)
 
     def limits(name: str) -> Limits:
         end = lambda *_: ended.append(name)  # noqa: E731
@@ -251,11 +252,12 @@ def test_row_416_what_a_run_takes_before_the_first_look_is_its_own(monkeypatch):
     memory, ended = [0], []
     place = "adk_skills_agent.sandbox.process.watchdog"
     monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(kernel=memory[0] << 20))
-    monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: 1 << 40)
+    monkeypatch.setattr(f"{SHORTAGE}.machine_memory", lambda: MachineMemory(kernel=memory[0] << 20))
+    monkeypatch.setattr(f"{SHORTAGE}.most_in_kernel", lambda *_, **__: 1 << 40)
     watchdog, run = Watchdog(), Watched(lambda: False, lambda: None)
     watchdog.add(run)
     deadline = time.monotonic() + 20
-    while watchdog._lowest is None and time.monotonic() < deadline:
+    while watchdog._shortages.lowest is None and time.monotonic() < deadline:
         time.sleep(0.001)
     memory[0] = 1000
     end = lambda *_: ended.append("run")  # noqa: E731
@@ -271,7 +273,7 @@ def test_row_204_when_the_machine_has_lost_its_memory_the_run_the_kernel_worked_
     left, scarce = [8000], [False]
     place = "adk_skills_agent.sandbox.process.watchdog"
     monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(available=left[0] << 20, is_scarce=scarce[0]))
-    monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: 0)
+    monkeypatch.setattr(f"{SHORTAGE}.most_in_kernel", lambda *_, **__: 0)
     ended: list[str] = []
 
     def limits(name: str) -> Limits:
@@ -313,8 +315,8 @@ def test_row_277_who_can_hide_memory_goes_before_one_that_began_earlier_and_work
     monkeypatch.setattr(
         f"{place}.machine_memory", lambda: MachineMemory(available=left[0] << 20, is_scarce=left[0] < 50)
     )
-    for each in (place, "adk_skills_agent.sandbox.process.shortage"):
-        monkeypatch.setattr(f"{each}.most_in_kernel", lambda *_, **__: 0)
+    monkeypatch.setattr(f"{SHORTAGE}.most_in_kernel", lambda *_, **__: 0)
+    for each in (place, SHORTAGE):
         monkeypatch.setattr(f"{each}.hiding_places", lambda pids, *_: SURE_PLACE * (pids[0] > 1))
     ended: list[str] = []
 
@@ -351,7 +353,7 @@ def test_row_216_what_no_run_can_have_caused_is_the_machines_and_of_several_the_
     memory, may_hold = [0], {"small": 0, "large": 0}
     place = "adk_skills_agent.sandbox.process.watchdog"
     monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(kernel=memory[0] << 20))
-    monkeypatch.setattr(f"{place}.most_in_kernel", lambda _, guarded, **__: may_hold[guarded[0]] << 30)
+    monkeypatch.setattr(f"{SHORTAGE}.most_in_kernel", lambda _, guarded, **__: may_hold[guarded[0]] << 30)
     ended: list[str] = []
 
     def limits(name: str) -> Limits:
@@ -377,8 +379,8 @@ def test_row_274_who_hides_shared_memory_is_ended_and_not_the_one_beside_it(monk
     shared = [0]
     place = "adk_skills_agent.sandbox.process.watchdog"
     monkeypatch.setattr(f"{place}.machine_memory", lambda: MachineMemory(shared=shared[0] << 20))
-    monkeypatch.setattr(f"{place}.shared_memory", lambda _: 0)
-    monkeypatch.setattr(f"{place}.hiding_places", lambda _, guarded: guarded[0])
+    monkeypatch.setattr(f"{SHORTAGE}.shared_memory", lambda _: 0)
+    monkeypatch.setattr(f"{SHORTAGE}.hiding_places", lambda _, guarded: guarded[0])
     ended: list[str] = []
 
     def limits(name: str, places: int) -> Limits:
@@ -628,7 +630,7 @@ def test_row_251_memory_that_was_swapped_out_counts(monkeypatch, tmp_path):
     monkeypatch.setattr(Watchdog, "_members", lambda *_: {MARKS.run_id: members})
     ended: list[tuple[Status, str]] = []
     run = Limits(MARKS, 512 << 20, None, (), lambda *told: ended.append(told), lambda: None, bounded=False)
-    run._before = MachineMemory()
+    run.seen.before = MachineMemory()
     Watchdog()._look([run])
     assert [status for status, _ in ended] == [Status.OUT_OF_MEMORY]
     assert "1640 MiB" in ended[0][1]
@@ -663,7 +665,7 @@ def test_what_forked_workers_share_counts_once(hints):
         assert sum(info.rss_pages for info in members) * PAGE_BYTES > 9 * (100 << 20)
         assert used_together(members) < 300 << 20
         run = Limits(MARKS, 512 << 20, None, (), lambda *_: None, lambda: None)
-        run._before = MachineMemory()
+        run.seen.before = MachineMemory()
         assert _processes_problem(run, members, MachineMemory(**hints), MachineMemory(), alone=False) is None
         run.memory_bytes = 64 << 20
         assert _processes_problem(run, members, MachineMemory(**hints), MachineMemory(), alone=False) is not None
@@ -900,7 +902,7 @@ def test_row_369_who_hides_its_locks_is_ended_when_there_are_many_and_the_kernel
     monkeypatch, found, grown, locks, said
 ):
     run = Limits(MARKS, None, None, (), lambda *_: None, lambda: None)
-    run._before = MachineMemory(kernel=1 << 30)
+    run.seen.before = MachineMemory(kernel=1 << 30)
     monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.held", lambda *_: found)
     monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog.machine_locks", lambda most: min(locks, most))
     problem = _held_problem(run, [], MachineMemory(kernel=(1 << 30) + grown))

@@ -16,7 +16,7 @@ from google.genai import types
 
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import CHANGED, InvalidArguments, SkillChanged, TooManyRuns
-from adk_skills_agent.sandbox import InputFile, Semaphore, in_worker, portable
+from adk_skills_agent.sandbox import InputFile, Semaphore, in_worker, more_for, portable
 from adk_skills_agent.scripts.plan import check_text, share_of
 
 if TYPE_CHECKING:
@@ -133,8 +133,7 @@ class HeldInputs:
     async def of_call(self, user: str, most: int) -> AsyncIterator[Callable[[int], None]]:
         """What counts the bytes of one call, as they come, to its end; ``most`` is what a call may have.
 
-        It raises ``TooManyRuns`` when there is no room beside other calls: as with runs, who has some gets more only
-        while enough is left for others (rows 81 and 260).
+        It raises ``TooManyRuns`` when there is no room beside other calls (rows 81 and 260).
         """
         mine = 0
 
@@ -142,8 +141,7 @@ class HeldInputs:
             nonlocal mine
             with self._lock:
                 own, others = self._held[user] - mine, self._held.total() - mine
-                left = max(MAX_HELD_BYTES, most) - others - mine - size
-                if others and (left < 0 or own > 3 * left):
+                if others and more_for(own, max(MAX_HELD_BYTES, most) - others - mine, size) < 1:
                     raise TooManyRuns(
                         f"Other calls with artifacts run or wait: {others:,} bytes are in memory. Wait until some of "
                         "them have ended, then try again."

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
+from adk_skills_agent.adk.events.events import ApprovalRequested, origin_of
 from adk_skills_agent.adk.guard import text_in
-from adk_skills_agent.adk.permissions import own_question, refusal
+from adk_skills_agent.adk.permissions import ask_user, decided, own_question, refusal
 from adk_skills_agent.adk.running.call import share_of_session
 from adk_skills_agent.errors import ErrorCode
 from adk_skills_agent.executors.threads import in_thread
@@ -38,13 +38,22 @@ async def approve_packages(
     """
     lock, skill = wanted.lock, wanted.skill
     refused_key = f"_adk_skill_packages_refused:{skill}"
+    about = ApprovalRequested(
+        origin=origin_of(tool_context),
+        skill=skill,
+        action="packages",
+        target=_names(lock.packages),
+        version=lock.digest,
+        subjects=("packages",),
+        reason="the skill needs packages that are not here",
+    )
     answer = tool_context.tool_confirmation
     asked = str((own_question(tool_context, _MARK) or {}).get("digest") or "")
     if answer is not None and asked == lock.digest:
-        decision = "approved" if answer.confirmed else "rejected"
-        _tell(runtime, tool_context, wanted, decision)
         if answer.confirmed:
+            runtime.events.emit(decided(about, "approved", "user", kept="owner"))
             return None
+        runtime.events.emit(decided(about, "rejected", "user", kept="session"))
         tool_context.state[refused_key] = lock.digest
         return _refusal(skill)
     if text_in(tool_context.state, refused_key) == lock.digest:
@@ -56,21 +65,11 @@ async def approve_packages(
         )
     if not tool_context.function_call_id:
         return refusal(ErrorCode.PERMISSION_DENIED, f"The packages of skill '{skill[:60]}' need the user's approval.")
-    runtime.events.emit(
-        ApprovalRequested(
-            origin=origin_of(tool_context),
-            skill=skill,
-            action="packages",
-            target=_names(lock.packages),
-            version=lock.digest,
-            subjects=("packages",),
-            reason="the skill needs packages that are not here",
-        )
-    )
-    tool_context.request_confirmation(hint=question(skill, lock), payload=_payload(skill, lock))
-    tool_context.actions.skip_summarization = True
-    return refusal(
-        ErrorCode.APPROVAL_REQUIRED,
+    runtime.events.emit(about)
+    return ask_user(
+        tool_context,
+        question(skill, lock),
+        _payload(skill, lock),
         "The user is asked to approve the packages of this skill. Do not repeat the call; it continues by itself once "
         "they answer.",
     )
@@ -99,23 +98,6 @@ def _names(packages: Sequence[LockedPackage]) -> str:
 def _payload(skill: str, lock: Lock) -> dict[str, Any]:
     packages = [{"name": one.name, "version": one.version, "sha256": list(one.hashes)} for one in lock.packages]
     return {_MARK: {"skill": skill, "digest": lock.digest, "packages": packages, "bytes": lock.download_bytes}}
-
-
-def _tell(runtime: SkillRuntime, tool_context: ToolContext, wanted: PackagesNotApproved, decision: str) -> None:
-    runtime.events.emit(
-        ApprovalDecided(
-            origin=origin_of(tool_context),
-            skill=wanted.skill,
-            decision=decision,
-            by="user",
-            kept="owner" if decision == "approved" else "session",
-            action="packages",
-            target=_names(wanted.lock.packages),
-            version=wanted.lock.digest,
-            subjects=("packages",),
-            reason="the skill needs packages that are not here",
-        )
-    )
 
 
 def _refusal(skill: str) -> dict[str, Any]:

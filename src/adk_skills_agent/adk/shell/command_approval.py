@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.adk.events.events import ApprovalDecided, ApprovalRequested, origin_of
 from adk_skills_agent.adk.guard import call_key, texts_in
-from adk_skills_agent.adk.permissions import Decision, own_question, refusal
+from adk_skills_agent.adk.permissions import Decision, ask_user, own_question, refusal
 from adk_skills_agent.adk.rules import Keep, Verdict
 from adk_skills_agent.adk.running.packages import in_own_thread
 from adk_skills_agent.adk.shell.command_rules import decide_command
@@ -98,16 +98,13 @@ def _asked(
         )
     )
     granted = f" with what is granted to skill '{skill[:60]}'" if skill else ""
-    context.request_confirmation(
-        hint=f"Run this command in the sandbox{granted}? {shown_line(line)}\n{_asked_for(decision)}",
-        payload={
+    return ask_user(
+        context,
+        f"Run this command in the sandbox{granted}? {shown_line(line)}\n{_asked_for(decision)}",
+        {
             _MARK: {"command": line, "skill": skill, "commands": list(decision.subjects)},
             "remember": min(runtime.permissions.remember, Keep.SESSION, key=list(Keep).index).value,
         },
-    )
-    context.actions.skip_summarization = True
-    return refusal(
-        ErrorCode.APPROVAL_REQUIRED,
         "The user is asked to approve this command. Do not repeat the call; it continues by itself once they answer.",
     )
 

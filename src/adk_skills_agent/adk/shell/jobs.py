@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import InvalidArguments, SandboxError
 from adk_skills_agent.platforms import after_fork_in_child
+from adk_skills_agent.sandbox import more_for
 from adk_skills_agent.scripts.workspaces import Usage, in_pages, usage_of
 
 if TYPE_CHECKING:
@@ -214,8 +215,8 @@ class Jobs:
                 raise InvalidArguments(f"{len(running)} jobs run already ({names}). Stop one, or wait for its end.")
             everywhere = [job for others in self._sessions.values() for job in others if job.ended is None]
             own = sum(job.user == user for job in everywhere)
-            # As with runs: who has some gets another only while enough is left for others (rows 81 and 214).
-            if own and (own >= MAX_JOBS_OF_USER or own > 3 * (MAX_JOBS - len(everywhere) - 1)):
+            # rows 81 and 214
+            if own and (own >= MAX_JOBS_OF_USER or more_for(own, MAX_JOBS - len(everywhere)) < 1):
                 said = "1 background job of this user runs" if own == 1 else f"{own} background jobs of this user run"
                 raise InvalidArguments(f"{said} already. Stop one, or try again later.")
             if len(everywhere) >= MAX_JOBS:

@@ -205,13 +205,11 @@ class RunSkillScriptTool(ToolsetTool):
             # Before the approval: what is approved must not wait for a service while somebody changes it.
             inputs = () if denied else await load_inputs(tool_context, args.get("files"), most, take)
             if inputs:
-                opened = hosts.approved() if hosts.pending else hosts.rules  # the yes comes later, or never
+                opened = hosts.approved()  # the yes comes later, or never
                 with_inputs = replace(call, path=found.path, inputs=inputs, hosts=opened)
                 await in_worker(backend.check_inputs, runtime, with_inputs)
-            weighed = await weigh(tool_context, skill, decision, runtime)
+            weighed = await (hosts.weigh if hosts.pending else weigh)(tool_context, skill, decision, runtime)
             if weighed.refusal is not None:
-                if hosts.pending and weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:
-                    hosts.turn_down(tool_context, skill.name)
                 return weighed.refusal
             self._tell_of_executor(backend)
             call = replace(call, path=found.path, inputs=inputs, version=weighed.version, prepared=found.prepared)

@@ -25,7 +25,6 @@ from adk_skills_agent.adk.events.events import (
     origin_of,
 )
 from adk_skills_agent.adk.hosts import HostsOfCall, hosts_of_call, rules_without_skill, tell_refused
-from adk_skills_agent.adk.permissions import weigh
 from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner, note_user
 from adk_skills_agent.adk.running.call import save_outputs, share_of_session
 from adk_skills_agent.adk.running.packages import approve_packages, in_own_thread
@@ -196,17 +195,14 @@ class ExecuteTool(ShellTool):
             hosts = await hosts_of_call(runtime, tool_context, mounted.skill)
             if hosts.pending:
                 question = replace(hosts.decision(shown_line(command)), action="execute")
-                weighed = await weigh(tool_context, mounted.skill, question, runtime)
+                weighed = await hosts.weigh(tool_context, mounted.skill, question, runtime)
                 if weighed.refusal is not None:
-                    if weighed.refusal.get("error_code") == ErrorCode.PERMISSION_DENIED:
-                        hosts.turn_down(tool_context, skill)
                     return weighed.refusal
-        allowed = hosts.approved() if hosts.pending else hosts.rules
-        call = ShellCall(command, seconds, skill, skills, versions, hosts=allowed)
-        packages = await self._with_packages(call, shell, tool_context)
-        if isinstance(packages, dict):
-            return packages
-        call = packages
+        call = ShellCall(command, seconds, skill, skills, versions, hosts=hosts.approved())
+        answered = await self._with_packages(call, shell, tool_context)
+        if isinstance(answered, dict):
+            return answered
+        call = answered
         run_id = os.urandom(16).hex()
         if background:
             return await self._start_job(tool_context, shell, call, run_id, _seconds(args.get("timeout")))

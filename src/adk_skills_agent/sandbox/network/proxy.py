@@ -28,9 +28,8 @@ from adk_skills_agent.sandbox.contract import NetworkDecision
 from adk_skills_agent.sandbox.network.hosts import MAX_NAME, AddressNetwork, AllowedHosts, address_refusal
 from adk_skills_agent.sandbox.network.proxy_request import ProxyRequest, Refused, parse_request
 from adk_skills_agent.sandbox.network.resolver import Resolver
-from adk_skills_agent.sandbox.process.supervise import Patience, Turn
 from adk_skills_agent.sandbox.process.tree import kernel_setting
-from adk_skills_agent.sandbox.threads import OnePerProcess
+from adk_skills_agent.sandbox.threads import OnePerProcess, Patience, Turn, more_for
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +79,8 @@ class ProxyLimits:
 class Shares:
     """What all proxies of this process have together, which is the agent's and the machine's, and counts for no run.
 
-    Who has some gets another one only while more than that are left: whoever comes later finds half of what the one
-    before left. What counts is what is there: nothing has to be given back.
+    Whoever comes later finds half of what the one before left. What counts is what is there: nothing has to be given
+    back.
 
     Attributes:
         connections: At a time, at most: each is two open files of the agent (row 387).
@@ -122,7 +121,7 @@ class Shares:
                 count = held(proxy)
                 left -= count
                 own += count if proxy.user == user else 0
-        return own < left
+        return more_for(own, left, times=1) > 0
 
 
 shares = OnePerProcess(Shares)

@@ -30,7 +30,7 @@ from adk_skills_agent.sandbox.output import Capture, OutputFilter, PathMapping
 from adk_skills_agent.sandbox.process.command import without_limits
 from adk_skills_agent.sandbox.process.tree import signal_group
 from adk_skills_agent.sandbox.streaming import ResourceSample
-from adk_skills_agent.sandbox.threads import OnePerProcess
+from adk_skills_agent.sandbox.threads import CALL_SECONDS, OUTPUT_TURNS, OnePerProcess, Patience
 
 if TYPE_CHECKING:
     import resource
@@ -251,110 +251,11 @@ class LiveStdin(bytes):
 
 CHUNK = 1 << 16
 _READS_PER_TURN = 4  # then other callbacks of the loop are called
-_CALL_SECONDS, _MORE_SECONDS = 0.001, 0.5
-_TURN_SECONDS = 5.0  # who did nothing for so long takes no part
-_EVENT_SECONDS, _LEAST_REST_SECONDS = 0.0001, 0.01
-_FEW_TIMES, _FEW_BYTES = 10, 4096  # a read of fewer bytes counts so many times
 _FIRST_LOOK_SECONDS = 0.002
 _LAST_LOOK_SECONDS = 0.05
 _UNKILLABLE_SECONDS = 5.0  # a process that survives SIGKILL so long hangs in the kernel
 
 OnOutput = Callable[[str, bytes], None]
-
-
-class Patience:
-    """How long calls for one run may keep the loop's thread: a millisecond each, and half a second more all together.
-
-    Whoever reads from a full pipe, or sends, wakes in the kernel everybody who watches the other end, and a script can
-    make a million watches of one (row 294).
-    """
-
-    def __init__(self) -> None:
-        self._left = _MORE_SECONDS
-
-    def take(self, began: float) -> None:
-        """A call is over that began then, by ``time.thread_time()``."""
-        self._left = min(self._left + _CALL_SECONDS - (time.thread_time() - began), _MORE_SECONDS)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether calls took longer than that."""
-        return self._left < 0
-
-
-class Turns:
-    """Work that scripts make an event loop do takes a part of its time at most, in all runs of this process together.
-
-    Whoever made some rests before the next; users have equal parts. Whoever is alone need not rest.
-
-    Args:
-        share: The part.
-        ahead: Of what nobody has used, so many seconds are kept for each user.
-    """
-
-    def __init__(self, share: float, ahead: float = 0.0) -> None:
-        self._share = share
-        self._ahead = ahead
-        self._when: dict[int, float] = {}
-        self._until: dict[str, float] = {}  # of each user: all that was done so far has had its rest
-        self._next: dict[str, float] = {}  # of each user: what was done last has had its rest
-        self._looked = 0.0
-
-    def rest_of(self, one: object, took: float, user: str = "") -> float:
-        """How many seconds nothing is done for it now, after work that took so long."""
-        now = time.monotonic()
-        self._when[id(one)] = now
-        if len(self._when) > 1 and now - self._looked >= _TURN_SECONDS:
-            self._looked = now
-            self._when = {known: when for known, when in list(self._when.items()) if now - when < _TURN_SECONDS}
-            self._until = {name: until for name, until in list(self._until.items()) if until > now - self._ahead}
-            self._next = {name: when for name, when in list(self._next.items()) if when > now}
-        if len(self._when) == 1:
-            return 0.0
-        users = sum(until > now for name, until in list(self._until.items()) if name != user) + 1
-        own = users * took / self._share
-        self._next[user] = now + own
-        self._until[user] = until = max(self._until.get(user, 0.0), now - self._ahead) + own
-        return max(until - now, 0.0)
-
-    def more_rest(self, user: str) -> float:
-        """How many seconds something that has rested still waits, because another one of its user was just read.
-
-        When the loop is late, all that have rested would otherwise be read in a row (row 442).
-        """
-        return self._next.get(user, 0.0) - time.monotonic()
-
-
-_output_turns = Turns(0.5)
-"""Of output that is long to search for secrets (row 415)."""
-_turns = OnePerProcess(lambda: Turns(0.5, ahead=1.0))
-
-
-class Turn:
-    """The turns of one connection from which an event loop reads what a script sends (rows 421 and 424).
-
-    To send a byte costs a script a tenth of what it costs the loop, so that is how much few bytes count more: with
-    hundreds of busy processes on the machine, the loop has no more of a processor than each of them.
-    """
-
-    def __init__(self, user: str) -> None:
-        self.user = user
-        self._until = 0.0
-
-    def took(self, seconds: float, size: int) -> float:
-        """The loop has read so many bytes, for so long beside what each event takes; for how long it should rest."""
-        took = (_EVENT_SECONDS + seconds) * (_FEW_TIMES if size < _FEW_BYTES else 1)
-        rest = _turns().rest_of(self, took, self.user)
-        self._until = time.monotonic() + rest
-        return rest
-
-    async def come(self) -> None:
-        """Wait until it may read again, and let others go on in any case: there may always be something to read.
-
-        A short rest is taken with the next one, because a timer is work, too.
-        """
-        rest = self._until - time.monotonic()
-        await asyncio.sleep(rest if rest > _LEAST_REST_SECONDS else 0)
 
 
 class Stream:
@@ -387,11 +288,11 @@ class Stream:
         clean = self._filter.feed(data)
         took = time.thread_time() - began
         self._pass_on(clean)
-        return _output_turns.rest_of(self, took, self._user) if took > _CALL_SECONDS else 0.0
+        return OUTPUT_TURNS.rest_of(self, took, self._user) if took > CALL_SECONDS else 0.0
 
     def more_rest(self) -> float:
         """How many seconds more it should rest, after what :meth:`feed` said."""
-        return _output_turns.more_rest(self._user)
+        return OUTPUT_TURNS.more_rest(self._user)
 
     def close(self) -> None:
         """There is no more."""
@@ -566,7 +467,7 @@ class Supervision:
                 self._loop.remove_reader(stream.descriptor)
                 self._resting[stream] = self._loop.call_later(rest, self._go_on, stream)
                 return
-            if time.thread_time() - began > _CALL_SECONDS:  # searching what was read for secrets can take longer
+            if time.thread_time() - began > CALL_SECONDS:  # searching what was read for secrets can take longer
                 return
 
     def _go_on(self, stream: Stream) -> None:

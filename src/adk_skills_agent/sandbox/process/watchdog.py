@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from adk_skills_agent.platforms import PAGE_BYTES, TICKS_PER_SECOND
 from adk_skills_agent.sandbox import threads as workers
@@ -32,18 +32,9 @@ from adk_skills_agent.sandbox.process.open_files import (
     machine_locks,
     may_hide_files,
     memory_in_files,
-    most_in_kernel,
     note_sockets,
-    shared_memory,
 )
-from adk_skills_agent.sandbox.process.shortage import (
-    CROWDED,
-    SCARCE,
-    TCP_SCARCE,
-    crowd_of,
-    first_to_go_for_tcp,
-    first_to_go_of,
-)
+from adk_skills_agent.sandbox.process.shortage import MANY_ENTRIES, SHARE, Problem, Shortages, too_much
 from adk_skills_agent.sandbox.process.stalls import Wait, touch, wait_of
 from adk_skills_agent.sandbox.process.tree import (
     ENVIRONMENT_BYTES,
@@ -55,7 +46,6 @@ from adk_skills_agent.sandbox.process.tree import (
     RunMarks,
     all_processes,
     kernel_setting,
-    machine_files,
     machine_memory,
     mapped_files,
     memory_left,
@@ -93,11 +83,7 @@ _RESERVED_FACTOR = 4
 """How much more than ``memory_bytes`` a run may reserve on a machine that gives no more away than it has."""
 _DISK_INTERVAL_SECONDS = 0.25
 _SHORT_SECONDS = 0.02
-_SHARE = 10  # of the time, at most one in so many is spent looking
 _LEAST_REST, _FAST_BYTES = 2, 128 << 20
-_NEEDED_BYTES_A_SECOND = 16 << 10  # a gigabyte a day: what the kernel of a machine comes to need besides all runs
-_MANY_ENTRIES = 200_000
-_SHARE_OF_FILES = 8  # of the files that all programs of a machine may have open, runs may have one in so many
 _HELD_SECONDS = 0.5
 _MOST_GROWN_HIDDEN = 128 << 20  # bytes of the kernel's memory, of 600,000 locks, while a process hides its own
 _MANY_LOCKS = 1 << 15  # on the machine: those of sixteen runs
@@ -146,7 +132,7 @@ class DiskLimit:
 
     def excess_at_end(self) -> str | None:
         """The same for a run that is over; raises OSError."""
-        ceiling = _MANY_ENTRIES if self.most_entries is None else self.most_entries + 1
+        ceiling = MANY_ENTRIES if self.most_entries is None else self.most_entries + 1
         return self.excess(*self.usage(ceiling, LOOK_SECONDS))
 
 
@@ -159,6 +145,48 @@ def folder_limit(
 ) -> DiskLimit:
     """The limit of a host folder, which is walked to measure it; the workspace unless ``names`` say what it is."""
     return DiskLimit(functools.partial(disk_usage, folder), most_bytes, most_entries, folder, *(names or ()))
+
+
+@dataclass(slots=True, eq=False)
+class Seen:
+    """What the watchdog knows of a run from its looks.
+
+    Attributes:
+        user: Whose it is; empty for the owner's own.
+        over: Whether it was ended; it takes a moment to go.
+        before: The machine's memory when it began.
+        met: Whether a look has seen it.
+        most_free: Bytes its disk had free when that was most.
+        has_time: Whether this look may still do what can take long; ``dear_seconds`` is what it took for that, and
+            ``shared_by`` how many runs share the time for it.
+    """
+
+    user: str = ""
+    over: bool = False
+    before: MachineMemory | None = None
+    met: bool = False
+    most_free: int = 0
+    cpu_ticks: int = 0
+    last_ticks: int = 0
+    sampled: float | None = None
+    workspace_bytes: int | None = None
+    has_time: bool = True
+    dear_seconds: float = 0.0
+    shared_by: int = 1
+    _next: dict[str, float] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def dear(self, what: str, least_seconds: float = 0.0) -> Iterator[bool]:
+        """A look that can take long; gives whether it is time for it. However long it takes, no other look waits for it
+        (row 250): the next of its kind comes when those of all runs would have had their share of the time.
+        """
+        began, used = time.monotonic(), time.thread_time()
+        is_due = self.has_time and began >= self._next.get(what, 0.0)
+        yield is_due
+        if is_due:
+            used = time.thread_time() - used
+            self.dear_seconds += used
+            self._next[what] = began + max(least_seconds, used * SHARE * self.shared_by)
 
 
 @dataclass(slots=True, eq=False)
@@ -186,7 +214,7 @@ class Limits:
     pids: int | None
     disk: tuple[DiskLimit, ...]
     breach: Callable[[Status, str], None]
-    beyond: Callable[[], tuple[Status, str] | None]
+    beyond: Callable[[], Problem | None]
     on_look: Callable[[ResourceSample], None] | None = None
     bounded: bool = False
     guarded: Callable[[], Collection[int]] = tuple
@@ -194,32 +222,13 @@ class Limits:
     imports: bool = False
     waits: bool = False
     peak_rss: int = 0
-    _cpu_ticks: int = 0
-    _seen_ticks: int = 0
-    _sampled: float | None = None
-    _workspace_bytes: int | None = None
-    _next: dict[str, float] = field(default_factory=dict)
-    _dear_seconds: float = field(default=0.0)
-    _spare: bool = field(default=True)
-    _of: int = field(default=1)
-    _over: bool = field(default=False)
-    _before: MachineMemory | None = field(default=None)
-    _met: bool = field(default=False)
-    _most_free: int = field(default=0)
-    _user: str = field(default="")
+    seen: Seen = field(default_factory=Seen)
 
-    @contextlib.contextmanager
-    def dear(self, what: str, least_seconds: float = 0.0) -> Iterator[bool]:
-        """A look that can take long; gives whether it is time for it. However long it takes, no other look waits for it
-        (row 250): the next of its kind comes when those of all runs would have had their share of the time.
+    def is_alone(self, runs: list[Limits]) -> bool:
+        """Whether what nothing shows can only be this one's. Sandboxes that wait for a run are there for minutes after
+        each run of a skill that imports modules beforehand, and nobody else's limit may end with that.
         """
-        began, used = time.monotonic(), time.thread_time()
-        is_due = self._spare and began >= self._next.get(what, 0.0)
-        yield is_due
-        if is_due:
-            used = time.thread_time() - used
-            self._dear_seconds += used
-            self._next[what] = began + max(least_seconds, used * _SHARE * self._of)
+        return self.imports or all(other is self or other.waits for other in runs)
 
     @property
     def most_in_kernel(self) -> int:
@@ -234,9 +243,10 @@ class Limits:
         # Where the kernel bounds the memory of a run as a whole, the first look will do, and short runs pay nothing,
         # unless that may come late (:attr:`Watched.before`).
         if self.memory_bytes is not None and not self.bounded:
-            self._before = machine_memory()
+            self.seen.before = machine_memory()
         with contextlib.suppress(OSError):  # the looks will see
-            self._most_free = max((_free(limit.folder) for limit in self.disk if limit.folder is not None), default=0)
+            free = [_free(limit.folder) for limit in self.disk if limit.folder is not None]
+            self.seen.most_free = max(free, default=0)
 
 
 @dataclass(slots=True, eq=False)
@@ -276,15 +286,8 @@ class Watchdog:
     def __init__(self) -> None:
         self._runs: set[Watched] = set()
         self._owners: dict[tuple[int, int], str] = {}
-        # Lowest since there are runs. What the machine has when a run begins may be another one's, which ends and makes
-        # room for it (row 216).
-        self._lowest: MachineMemory | None = None
-        self._fewest_files: int | None = None
-        self._next_search = 0.0
-        self._next_tcp = 0.0
-        self._looked = time.monotonic()
+        self._shortages = Shortages()
         self._is_late = False  # whether the next look may come later than usual
-        self._suspects: list[Limits] = []
         self._changed = threading.Condition()  # re-entrant: a run may be collected as garbage in here
         self._waited: dict[str, float] = {}  # seconds that the runs of each user have kept the agent waiting
         self._thread, self._toucher = 0, 0
@@ -370,8 +373,8 @@ class Watchdog:
         with self._changed:
             if run in self._runs:
                 _kill(run)
-        if run.limits is not None and not run.limits._over:
-            run.limits._over = True
+        if run.limits is not None and not run.limits.seen.over:
+            run.limits.seen.over = True
             run.limits.breach(*_STALLED)
 
     def _touch_memories(self) -> None:
@@ -381,7 +384,7 @@ class Watchdog:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._runs)
-            time.sleep(max(INTERVAL_SECONDS, took * _SHARE))
+            time.sleep(max(INTERVAL_SECONDS, took * SHARE))
             began = time.thread_time()
             for pid in self._shown:
                 touch(pid)
@@ -395,7 +398,7 @@ class Watchdog:
                 if not self._runs:
                     self._owners.clear()
                     self._shown = ()
-                    self._lowest, self._fewest_files, self._suspects = None, None, []
+                    self._shortages.end()
                 self._changed.wait_for(lambda: self._runs)
             self._begin()
             self._rest(took)
@@ -406,22 +409,22 @@ class Watchdog:
                 limits = []
                 for run in self._runs:
                     if run.limits is not None:
-                        run.limits._before = run.limits._before or run.before
-                        run.limits._user = run.user
+                        run.limits.seen.before = run.limits.seen.before or run.before
+                        run.limits.seen.user = run.user
                         limits.append(run.limits)
             young = time.monotonic() - INTERVAL_SECONDS
             dear = self._look([limit for limit in limits if limit.marks.started <= young])
             took = time.thread_time() - began - dear
-            self._is_late = took * _SHARE > INTERVAL_SECONDS
+            self._is_late = took * SHARE > INTERVAL_SECONDS
 
     def _begin(self) -> None:
         """Take note of the machine's memory when there are runs again: what one takes before the first look, which may
         come late, is its own (row 416). A short run has ended by then, and pays nothing.
         """
-        if self._lowest is None:
+        if self._shortages.lowest is None:
             time.sleep(_SHORT_SECONDS)
             if self._runs:
-                self._lowest, self._looked = machine_memory(), time.monotonic()
+                self._shortages.begin()
 
     def _rest(self, took: float) -> None:
         """Wait until the next look, so that looks take a tenth of the time at most. Processes that only sleep make each
@@ -429,8 +432,8 @@ class Watchdog:
         wait is over (row 403).
         """
         began = time.monotonic()
-        left, limit = self._left() if took * _SHARE > INTERVAL_SECONDS else ({}, EVERYTHING)
-        while (rest := max(INTERVAL_SECONDS, took * _SHARE) - (time.monotonic() - began)) > 0:
+        left, limit = self._left() if took * SHARE > INTERVAL_SECONDS else ({}, EVERYTHING)
+        while (rest := max(INTERVAL_SECONDS, took * SHARE) - (time.monotonic() - began)) > 0:
             time.sleep(min(INTERVAL_SECONDS, rest))
             if left:
                 now = self._left()[0]
@@ -466,12 +469,10 @@ class Watchdog:
     def _look(self, runs: list[Limits]) -> float:
         """Look at these runs; how many seconds of that were for what can take long."""
         members: dict[str, list[ProcessInfo]] | None = None
-        now, cause, hider, hidden, dear, files = MachineMemory(), None, None, 0, 0.0, 0
-        first_to_go: Limits | None = None
-        tcp_first: Limits | None = None
-        crowd: Collection[Limits] = ()
+        now, dear, files = MachineMemory(), 0.0, 0
+        to_go: Mapping[Limits, Problem] = {}
         for run in runs:
-            if run._over:
+            if run.seen.over:
                 continue
             # Whatever goes wrong, a run whose limits nobody watches must not go on, and the others stay watched.
             try:
@@ -479,131 +480,31 @@ class Watchdog:
                     members = self._members(runs)
                     self._shown = tuple(info.shown for own in members.values() for info in own)
                     now = machine_memory()
-                    cause = self._cause(runs, members, now)
-                    began = time.thread_time()
-                    hider, hidden = self._hider(runs, members, now)
-                    dear = time.thread_time() - began
-                    first_to_go, crowd = first_to_go_of(runs, members, now), crowd_of(runs, members)
-                    tcp_first = self._tcp_first(runs, members)
-                    files = self._files_beyond()
-                own, self._looking = members[run.marks.run_id], run
-                run._spare, run._of, run._dear_seconds = dear < LOOK_SECONDS, len(runs), 0.0
-                problem = run.beyond()
-                problem = problem or _processes_problem(run, own, now, self._lowest or now, alone=_alone(run, runs))
-                if problem is None and run is cause:
-                    used = now.kernel - (self._lowest or now).kernel
-                    problem = _too_much(run, used, "buffers of sockets, lists of mappings and locks of files")
-                if problem is None and run is hider:
-                    problem = _too_much(run, hidden, "shared memory that no process shows")
-                if problem is None and run is first_to_go:
-                    problem = Status.OUT_OF_MEMORY, SCARCE
-                if problem is None and run in crowd:
-                    problem = Status.ERROR, CROWDED
-                if problem is None and run is tcp_first:
-                    problem = Status.OUT_OF_MEMORY, TCP_SCARCE
-                problem = problem or _files_problem(run, own, files // len(runs)) or _held_problem(run, own, now)
-                problem = problem or _mapped_problem(run, own) or _disk_problem(run, own)
+                    to_go, dear = self._shortages.to_go(runs, members, now)
+                    files = self._shortages.files_beyond()
+                own, seen, self._looking = members[run.marks.run_id], run.seen, run
+                seen.has_time, seen.shared_by, seen.dear_seconds = dear < LOOK_SECONDS, len(runs), 0.0
+                lowest = self._shortages.lowest or now
+                problem = (
+                    run.beyond()
+                    or _processes_problem(run, own, now, lowest, alone=run.is_alone(runs))
+                    or to_go.get(run)
+                    or _files_problem(run, own, files // len(runs))
+                    or _held_problem(run, own, now)
+                    or _mapped_problem(run, own)
+                    or _disk_problem(run, own)
+                )
                 if problem is None and run.on_look is not None:
                     run.on_look(_sample(run, own))
             except Exception:
                 _logger.exception("The limits of a run could not be looked at, so it is stopped.")
                 problem = _UNWATCHED
             self._looking = None
-            dear += run._dear_seconds
+            dear += run.seen.dear_seconds
             if problem is not None:
-                run._over = True
+                run.seen.over = True
                 run.breach(*problem)
         return dear
-
-    def _cause(self, runs: list[Limits], members: Mapping[str, list[ProcessInfo]], now: MachineMemory) -> Limits | None:
-        """The run to end because the kernel's memory has grown by more than all runs that can cause it may have.
-
-        Of these the one that can have caused most; the next one when that one's end did not help. When all are gone,
-        or there were none, the growth was somebody else's.
-        """
-        watched = [run for run in runs if run.memory_bytes is not None]
-        if self._suspects and not any(run in runs for run in self._suspects):
-            self._suspects = []  # what is there now counts for no run but those that began with less (row 308)
-            self._lowest = replace(self._lowest or now, kernel=now.kernel)
-        self._lower(watched, now)
-        lowest = self._lowest or now
-        grown = now.kernel - lowest.kernel
-        if not any(grown > run.most_in_kernel for run in watched):
-            self._suspects = []
-            return None
-        possible: dict[Limits, int] = {}
-        for run in watched:
-            pids = [info.shown for info in members[run.marks.run_id]]
-            most = most_in_kernel(pids, run.guarded(), pages=not run.bounded)
-            if most > (run.memory_bytes or 0):
-                possible[run] = most
-        if not possible and not self._suspects:
-            self._lowest = replace(lowest, kernel=now.kernel)
-        if grown <= sum(run.most_in_kernel for run in possible):
-            return None
-        self._suspects = self._suspects or list(possible)
-        left = [run for run in self._suspects if run in possible and not run._over]
-        return max(left, key=lambda run: possible[run], default=None)
-
-    def _hider(
-        self, runs: list[Limits], members: Mapping[str, list[ProcessInfo]], now: MachineMemory
-    ) -> tuple[Limits | None, int]:
-        """The run to end because shared memory has grown by more than what all runs show and what those that can hide
-        some may have besides (row 274), and how much is hidden. A run that is alone is looked at by itself.
-        """
-        lowest = self._lowest or now
-        grown, began, used = now.shared - lowest.shared, time.monotonic(), time.thread_time()
-        watched = [run for run in runs if run.memory_bytes is not None]
-        least = min((run.memory_bytes or 0 for run in watched if not run.bounded), default=EVERYTHING)
-        if grown <= least * 3 // 2 or len(watched) < len(runs) or any(run._over or _alone(run, runs) for run in runs):
-            return None, 0  # one that is ended takes a moment to let go of what it has
-        if began < self._next_search:
-            return None, 0
-        hidden, possible = grown, {}
-        for run in watched:
-            own, limit = members[run.marks.run_id], run.memory_bytes or 0
-            hidden -= limit if run.bounded else min(limit, shared_memory(own))
-            for place in run.disk:  # it may be in memory, and has a limit of its own
-                with contextlib.suppress(OSError):
-                    hidden -= place.usage(_MANY_ENTRIES, LOOK_SECONDS)[0]
-            if not run.bounded and (places := hiding_places((info.shown for info in own), run.guarded())):
-                possible[run] = places
-        if max(possible.values(), default=0) >= SURE_PLACE:  # sockets are not unusual
-            possible = {run: places for run, places in possible.items() if places >= SURE_PLACE}
-        if not possible:
-            self._lowest = replace(lowest, shared=lowest.shared + max(hidden, 0))
-        self._next_search = began + (time.thread_time() - used) * _SHARE
-        if hidden <= sum((run.memory_bytes or 0) * 3 // 2 for run in possible):
-            return None, 0
-        return max(possible, key=lambda run: possible[run], default=None), hidden
-
-    def _tcp_first(self, runs: list[Limits], members: Mapping[str, list[ProcessInfo]]) -> Limits | None:
-        """See :func:`first_to_go_for_tcp`; counting many connections takes long, and has a part of the time only."""
-        began, used = time.monotonic(), time.thread_time()
-        if began < self._next_tcp:
-            return None
-        found = first_to_go_for_tcp(runs, members)
-        self._next_tcp = began + (time.thread_time() - used) * _SHARE
-        return found
-
-    def _files_beyond(self) -> int:
-        """How many more files are open than when there were fewest since there are runs; 0 while nobody lacks them."""
-        there, most = machine_files()
-        self._fewest_files = there if self._fewest_files is None else min(self._fewest_files, there)
-        grown = there - self._fewest_files
-        return grown if grown > most // _SHARE_OF_FILES else 0
-
-    def _lower(self, runs: list[Limits], now: MachineMemory) -> None:
-        """Take note of the lowest memory since there are runs; it rises slowly with what a machine needs by itself."""
-        seconds, self._looked = time.monotonic() - self._looked, time.monotonic()
-        lowest = self._lowest or now
-        lowest = replace(lowest, kernel=lowest.kernel + int(seconds * _NEEDED_BYTES_A_SECOND)).lowest(now)
-        for run in runs:
-            if not run._met:
-                run._met = True
-                run._before = run._before or now
-                lowest = lowest.lowest(run._before)
-        self._lowest = lowest
 
     def _members(self, runs: list[Limits]) -> dict[str, list[ProcessInfo]]:
         """The live processes of every run, its command included, in one pass over the system."""
@@ -644,13 +545,6 @@ def _touch_share(pid: int) -> float:
     return _SMALL_SHARE if page_tables([pid]) < _LARGE_TABLES else _TOUCH_SHARE
 
 
-def _alone(run: Limits, runs: list[Limits]) -> bool:
-    """Whether what nothing shows can only be this one's. Sandboxes that wait for a run are there for minutes after each
-    run of a skill that imports modules beforehand, and nobody else's limit may end with that.
-    """
-    return run.imports or all(other is run or other.waits for other in runs)
-
-
 def _kill(run: Watched) -> bool:
     try:
         return run.kill()
@@ -670,22 +564,22 @@ def _sample(run: Limits, members: list[ProcessInfo]) -> ResourceSample:
     # A process that has ended takes its time along when nobody of the run waited for it, and what it had used until the
     # last look still counts. If somebody waits for it later, all of it is back at once: more than there was time for.
     now, seen = time.monotonic(), sum(info.cpu_ticks for info in members)
-    since = run.marks.started if run._sampled is None else run._sampled
+    since = run.marks.started if run.seen.sampled is None else run.seen.sampled
     possible = 1 + int((now - since) * TICKS_PER_SECOND) * (os.cpu_count() or 1)
-    run._cpu_ticks += min(max(seen - run._seen_ticks, 0), possible)
-    run._sampled, run._seen_ticks = now, seen
+    run.seen.cpu_ticks += min(max(seen - run.seen.last_ticks, 0), possible)
+    run.seen.sampled, run.seen.last_ticks = now, seen
     return ResourceSample(
         seconds=now - run.marks.started,
         memory_bytes=sum(info.rss_pages for info in members) * PAGE_BYTES,
-        cpu_seconds=run._cpu_ticks / TICKS_PER_SECOND,
+        cpu_seconds=run.seen.cpu_ticks / TICKS_PER_SECOND,
         processes=len(members),
-        workspace_bytes=run._workspace_bytes,
+        workspace_bytes=run.seen.workspace_bytes,
     )
 
 
 def _processes_problem(
     run: Limits, members: list[ProcessInfo], now: MachineMemory, lowest: MachineMemory, *, alone: bool
-) -> tuple[Status, str] | None:
+) -> Problem | None:
     rss = sum(info.rss_pages for info in members) * PAGE_BYTES
     run.peak_rss = max(run.peak_rss, rss)
     if run.memory_bytes is not None and not run.bounded:
@@ -698,22 +592,16 @@ def _processes_problem(
             )
         found = _other_memory(run, run.memory_bytes, members, now, lowest, alone=alone)
         if found is not None:
-            return _too_much(run, *found)
+            return too_much(run, *found)
     if run.memory_bytes is not None and kernel_setting("vm/overcommit_memory", 0) == 2:
         reserved = reserved_memory(info.shown for info in members)
         if reserved > _RESERVED_FACTOR * run.memory_bytes:
-            return _too_much(run, reserved, "what it reserved")
+            return too_much(run, reserved, "what it reserved")
     if run.pids is not None:
         threads = sum(info.threads for info in members)
         if threads > run.pids * PIDS_FACTOR:
             return Status.ERROR, f"Stopped: it had {threads} processes and threads; pids is {run.pids}."
     return None
-
-
-def _too_much(run: Limits, used: int, what: str) -> tuple[Status, str]:
-    limit = (run.memory_bytes or 0) >> 20
-    said = f"Stopped: it used {used >> 20} MiB of memory, {what} included; memory_bytes is {limit} MiB."
-    return Status.OUT_OF_MEMORY, said
 
 
 def _other_memory(
@@ -726,11 +614,11 @@ def _other_memory(
     alone: bool,
 ) -> tuple[int, str] | None:
     """Bytes beyond the limit that are not in the processes' own memory (row 79), and where they are."""
-    before = run._before or now
+    before = run.seen.before or now
     pids = [info.shown for info in members]
     if now.shared - lowest.shared > limit // 2 or now.swapped - lowest.swapped > limit // 4:
         used = 0
-        with run.dear("memory") as is_due:
+        with run.seen.dear("memory") as is_due:
             if is_due:
                 used = _own_memory(members, limit, memory_in_files(pids) + swapped_out(pids))
                 if alone:
@@ -764,28 +652,28 @@ def _hidden_memory(run: Limits, limit: int, grown: int, pids: list[int]) -> int:
         return 0
     for place in run.disk:  # it may be in memory, and has a limit of its own
         with contextlib.suppress(OSError):
-            grown -= place.usage(_MANY_ENTRIES, LOOK_SECONDS)[0]
+            grown -= place.usage(MANY_ENTRIES, LOOK_SECONDS)[0]
     return grown if grown > limit * 3 // 2 else 0
 
 
-def _files_problem(run: Limits, members: list[ProcessInfo], share: int) -> tuple[Status, str] | None:
+def _files_problem(run: Limits, members: list[ProcessInfo], share: int) -> Problem | None:
     """Whether a run keeps more than its share of those files open by mapping them, which no limit counts (row 272)."""
     if not share:
         return None
-    with run.dear("files") as is_due:
+    with run.seen.dear("files") as is_due:
         files = mapped_files((info.shown for info in members), share) if is_due else 0
     if files <= share:
         return None
     return Status.ERROR, f"Stopped: it mapped more than {share:,} files, and the machine may have no more open soon."
 
 
-def _mapped_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str] | None:
+def _mapped_problem(run: Limits, members: list[ProcessInfo]) -> Problem | None:
     """Whether a run has mapped a file that it can cut so often that each cut keeps others waiting (row 412)."""
     folders = [limit.folder for limit in run.disk if limit.folder is not None]
     if not folders:
         return None
     found = 0
-    with run.dear("mapped", _HELD_SECONDS) as is_due:
+    with run.seen.dear("mapped", _HELD_SECONDS) as is_due:
         if is_due:
             guarded = run.guarded()
             pids = [info.shown for info in members if info.shown not in guarded]
@@ -796,10 +684,10 @@ def _mapped_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, st
     return Status.ERROR, f"Stopped: it mapped a file of its own more than {_MOST_MAPPED:,} times; {hidden}."
 
 
-def _held_problem(run: Limits, members: list[ProcessInfo], now: MachineMemory) -> tuple[Status, str] | None:
+def _held_problem(run: Limits, members: list[ProcessInfo], now: MachineMemory) -> Problem | None:
     """Whether a run holds so many watches or locks that others wait for whoever goes through them."""
     most, found = EVERYTHING if run.watches is None else run.watches, Held()
-    with run.dear("held", _HELD_SECONDS) as is_due:
+    with run.seen.dear("held", _HELD_SECONDS) as is_due:
         if is_due:
             found = held((info.shown for info in members), most, _MOST_LOCKS, run.guarded())
     if found.watches > most:
@@ -807,7 +695,7 @@ def _held_problem(run: Limits, members: list[ProcessInfo], now: MachineMemory) -
         return Status.ERROR, f"Stopped: it watched more than {most:,} files (epoll){hidden}."
     if found.locks > _MOST_LOCKS:
         return Status.ERROR, f"Stopped: it held more than {_MOST_LOCKS:,} locks of files."
-    grown = now.kernel - (run._before or now).kernel
+    grown = now.kernel - (run.seen.before or now).kernel
     # The memory alone may be another run's (row 394).
     if found.hides and grown > _MOST_GROWN_HIDDEN and machine_locks(_MANY_LOCKS) >= _MANY_LOCKS:
         said = f"Stopped: one of its processes hides what it has open, and the kernel took {grown >> 20} MiB meanwhile."
@@ -815,8 +703,8 @@ def _held_problem(run: Limits, members: list[ProcessInfo], now: MachineMemory) -
     return None
 
 
-def _disk_problem(run: Limits, members: list[ProcessInfo]) -> tuple[Status, str] | None:
-    with run.dear("disk", _DISK_INTERVAL_SECONDS) as is_due:
+def _disk_problem(run: Limits, members: list[ProcessInfo]) -> Problem | None:
+    with run.seen.dear("disk", _DISK_INTERVAL_SECONDS) as is_due:
         excess = _excess_on_disk(run, members) if is_due else None
     return None if excess is None else (Status.DISK_LIMIT, f"Stopped: {excess}.")
 
@@ -828,7 +716,7 @@ def _excess_on_disk(run: Limits, members: list[ProcessInfo]) -> str | None:
         most_bytes, most_entries = limit.most_bytes, limit.most_entries
         if most_bytes is None and most_entries is None:
             continue
-        ceiling = _MANY_ENTRIES if most_entries is None else most_entries + 1
+        ceiling = MANY_ENTRIES if most_entries is None else most_entries + 1
         try:
             used, entries = limit.usage(ceiling, LOOK_SECONDS)
             if limit.folder is not None and most_bytes is not None:
@@ -837,7 +725,7 @@ def _excess_on_disk(run: Limits, members: list[ProcessInfo]) -> str | None:
         except OSError:  # removed or renamed by the script; the next look may find it again
             continue
         if number == 0:
-            run._workspace_bytes = used
+            run.seen.workspace_bytes = used
         found = limit.excess(used, entries) or found
     return found
 
@@ -847,8 +735,8 @@ def _hidden_on_disk(run: Limits, folder: str, most_bytes: int, pids: list[int]) 
     nobody shows (row 248); nothing says whose they are, so it takes half as much again as the limit, and a gigabyte.
     """
     free = _free(folder)
-    run._most_free = max(run._most_free, free)
-    taken = run._most_free - free
+    run.seen.most_free = max(run.seen.most_free, free)
+    taken = run.seen.most_free - free
     least = max(most_bytes * 3 // 2, _LEAST_HIDDEN)
     return taken if taken > least and may_hide_files(pids, folder, run.guarded()) else 0
 

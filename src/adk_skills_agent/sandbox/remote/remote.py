@@ -165,7 +165,8 @@ class OnTheWay:
         if wanted <= _SMALL_REQUEST or not held or held[0][0] is sender:
             return False
         left = machine_memory().available // _PARTS_ON_THE_WAY - sum(number for _, number in held)
-        return size + sum(number for one, number in held if one.user == sender.user) > left
+        own = sum(number for one, number in held if one.user == sender.user)
+        return threads.more_for(own, left, size, times=1) < 1
 
 
 on_the_way = threads.OnePerProcess(OnTheWay)

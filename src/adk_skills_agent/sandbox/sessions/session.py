@@ -31,11 +31,11 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.files.collect import Collected, OutputFiles, readable_name, safe_name
 from adk_skills_agent.sandbox.output import PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.process.command import granted_value
-from adk_skills_agent.sandbox.process.supervise import Turn, streams_of
+from adk_skills_agent.sandbox.process.supervise import streams_of
 from adk_skills_agent.sandbox.secrets import EnvValue, FileSearch, FrozenMapping, Secret, SecretForms
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, bytes_of_each, check_ready
-from adk_skills_agent.sandbox.threads import in_worker, uninterrupted
+from adk_skills_agent.sandbox.threads import Turn, in_worker, uninterrupted
 
 _READY_SECONDS = 20.0
 _PING_SECONDS = 2.0

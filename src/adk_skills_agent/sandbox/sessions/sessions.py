@@ -19,7 +19,7 @@ from adk_skills_agent.errors import ConfigError, SandboxError, TooManyRuns
 from adk_skills_agent.sandbox.contract import ExecutionResult, SandboxPolicy
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.sessions.session import PythonSession, SessionHost, SessionRequest, SessionState
-from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore, uninterrupted
+from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore, of_who_has_most, uninterrupted
 
 _FIRST_PAUSE_SECONDS = 0.1
 _MOST_DOUBLINGS = 4
@@ -295,7 +295,7 @@ class Sessions:
             if idle:
                 # Of the user with the most sessions, or one user could end those of all others (row 131).
                 sessions_of = Counter(place.user for place in running)
-                chosen = max(idle, key=lambda place: sessions_of[place.user])  # of equals the one not used for longest
+                chosen = next(of_who_has_most(idle, lambda place: place.user, sessions_of))
                 async with chosen.turn:
                     await self._drop(chosen, "its place was needed for another session")
             elif (waits := next((place for place in running if not place.runs), None)) is not None:

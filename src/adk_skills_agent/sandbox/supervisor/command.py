@@ -31,12 +31,12 @@ from adk_skills_agent.sandbox.contract import (
 from adk_skills_agent.sandbox.output import PathMapping, build_result, open_captures, secrets_of_run
 from adk_skills_agent.sandbox.policy import check_policy
 from adk_skills_agent.sandbox.process.command import build_environment, check_argv, encode, spelling
-from adk_skills_agent.sandbox.process.supervise import Stream, Turn, streams_of
+from adk_skills_agent.sandbox.process.supervise import Stream, streams_of
 from adk_skills_agent.sandbox.secrets import SecretForms, redact_error
 from adk_skills_agent.sandbox.supervisor import frames
 from adk_skills_agent.sandbox.supervisor.channel import Answer, Channel, SandboxEnd, bytes_of_each
 from adk_skills_agent.sandbox.supervisor.transfer import RunFolder
-from adk_skills_agent.sandbox.threads import Step, in_worker, uninterrupted
+from adk_skills_agent.sandbox.threads import Step, Turn, in_worker, uninterrupted
 
 _BATCH_BYTES = 4 << 20  # sent at a time: enough to keep a worker thread out of the way, little enough to hold
 _EXEC_ID = 1

@@ -445,7 +445,7 @@ class WatchedImports:
         import resource
 
         limits, now = self._limits, machine_memory()
-        grown = now.shared - (limits._before or now).shared
+        grown = now.shared - (limits.seen.before or now).shared
         if not grouped and limits.memory_bytes is not None and grown > limits.memory_bytes * 3 // 2:
             raise SandboxError("While modules are imported ahead, more memory is taken than memory_bytes.")
         self._limits.bounded, self._limits.imports, self._limits.waits = grouped, False, True
