@@ -91,6 +91,8 @@ async def test_the_least_recently_used_idle_folder_goes_first_and_its_session_is
     async with workspaces.use("busy") as busy:
         async with workspaces.use("old") as old:
             assert old.note is None
+        async with workspaces.use("other"):
+            pass
         async with workspaces.use("new") as new:
             pass
         assert busy.path.exists()
@@ -113,6 +115,26 @@ async def test_rows_81_and_108_many_sessions_of_one_user_take_no_folders_of_othe
     assert victim.path.exists()
     assert last.path.exists()
     assert sum(folder.is_dir() for folder in victim.path.parent.iterdir()) <= 4
+    workspaces.close()
+
+
+async def test_row_446_sessions_of_one_user_that_are_in_use_take_no_folders_of_others() -> None:
+    """Seen: 300 calls of one user, each in a session of its own, and the idle files of all twenty others were gone."""
+    workspaces = SessionWorkspaces(max_workspaces=7)
+    others = []
+    for number in range(5):
+        async with workspaces.use(workspace_key("app", f"user-{number}", "s")) as other:
+            others.append(other.path)
+    async with contextlib.AsyncExitStack() as running:
+        for number in range(9):
+            await running.enter_async_context(workspaces.use(workspace_key("app", "hostile", f"s{number}")))
+        async with workspaces.use(workspace_key("app", "user-0", "s")) as again:
+            assert again.note is None
+        assert all(path.exists() for path in others)
+    async with workspaces.use(workspace_key("app", "new", "s")):
+        pass
+    assert all(path.exists() for path in others)
+    assert sum(folder.is_dir() for folder in others[0].parent.iterdir()) <= 8
     workspaces.close()
 
 

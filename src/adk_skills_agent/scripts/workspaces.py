@@ -470,11 +470,15 @@ class SessionWorkspaces:
             self._measuring.release()
 
     def _evict(self, now: float) -> list[Path]:
-        """Forget idle workspaces that are too many or too old; their folders are the caller's to delete."""
+        """Forget idle workspaces that are too many or too old; their folders are the caller's to delete.
+
+        Those in use, but the one that is opened, are no reason for it: the calls of one user may be in more of them
+        than all users together may leave idle (row 446).
+        """
         idle = sorted((item for item in self._open.items() if not item[1].users), key=lambda item: item[1].used)
         # Of the users with the most, their oldest (row 81).
         going = of_who_has_most([key for key, _ in idle], user_of_key, Counter(map(user_of_key, self._open)))
-        too_many = set(islice(going, max(len(self._open) - self._max, 0)))
+        too_many = set(islice(going, max(len(idle) + 1 - self._max, 0)))
         doomed: list[Path] = []
         for key, workspace in idle:
             if key in too_many or now - workspace.used > self._idle:

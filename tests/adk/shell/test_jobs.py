@@ -431,6 +431,31 @@ def test_rows_81_and_108_one_user_does_not_take_all_places() -> None:
     jobs.close(owner)
 
 
+def test_row_447_many_sessions_of_one_user_make_no_job_of_another_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: `true` in the background, once in each of 256 sessions, and nobody else's output was there any more."""
+    monkeypatch.setattr(jobs_module, "MAX_SESSIONS", 4)
+    monkeypatch.setattr(jobs_module, "MAX_HELD_BYTES", 1_000)
+    jobs, owner = Jobs(), object()
+
+    async def work(job: Job) -> None:
+        job.take("stdout", b"x" * (200 if job.user == "victim" else 450))
+        job.end({"status": "ok"})
+
+    def run(session: str, user: str) -> None:
+        jobs.start(session, user, owner, "work", 4, 1_000, work).future.result(10)  # type: ignore[union-attr]
+
+    run("theirs", "victim")
+    for number in range(9):
+        run(f"session-{number}", "hostile")
+    assert jobs.of("theirs", "job-1").held == 200
+    assert jobs.of("session-8", "job-1").held == 450
+    assert len(jobs._sessions) <= 5
+    assert sum(job.held for others in jobs._sessions.values() for job in others) <= 1_500
+    with pytest.raises(InvalidArguments, match="There is no job"):
+        jobs.of("session-0", "job-1")
+    jobs.close(owner)
+
+
 def test_row_214_two_users_do_not_take_all_places() -> None:
     jobs, owner = Jobs(), object()
 

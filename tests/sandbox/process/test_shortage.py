@@ -18,6 +18,7 @@ from adk_skills_agent.sandbox.local.levels.namespaces import NamespacesLevel
 from adk_skills_agent.sandbox.process import tree
 from adk_skills_agent.sandbox.process.shortage import (
     TCP_SCARCE,
+    Connections,
     crowd_of,
     first_to_go_for_tcp,
     first_to_go_of,
@@ -68,11 +69,11 @@ def test_row_443_the_run_with_most_in_its_connections_ends_of_the_user_who_has_m
 ) -> None:
     """Seen: eleven runs of one user, each within its limits, and connections of everybody were reset."""
     process = next(one for one in all_processes() if one.pid == os.getpid())
-    # Bytes in its connections, and how many closed ones still send.
+    # Mebibytes in its connections, and how many closed ones still send.
     there = {"v": ("victim", 90, 0), "h1": ("hostile", 60, 9), "h2": ("hostile", 70, 5000), "few": ("", 2, 100)}
     runs = [a_run(name, user) for name, (user, *_) in there.items()]
     members = {name: [replace(process, shown=number)] for number, name in enumerate(there)}
-    held = [(queued << 20, closed) for _, queued, closed in there.values()]
+    held = [Connections(queued << 20, 0, closed) for _, queued, closed in there.values()]
     monkeypatch.setattr(f"{PLACE}.tcp_of_run", lambda pids: held[next(iter(pids))])
     monkeypatch.setattr(f"{PLACE}.kernel_setting", lambda name, _: {"net/ipv4/tcp_mem": 900}.get(name, 1000))
 
@@ -118,14 +119,55 @@ time.sleep(30)
     while not seen:
         await asyncio.sleep(0.01)
         assert not running.done()
-    queued = [tcp_of_run([info.pid])[0] for info in all_processes() if b"create_server" in argv_of(info.pid)]
+    queued = [tcp_of_run([info.pid]).queued for info in all_processes() if b"create_server" in argv_of(info.pid)]
     assert int(seen[0]) <= max(queued) < 2 * int(seen[0])  # what is not acknowledged is in both queues
     assert tcp_of_machine()[0] > before
-    assert tcp_of_run([os.getpid()]) == (0, 0)  # the network of the machine is nobody's
-    monkeypatch.setattr(f"{PLACE}.tcp_of_machine", lambda: (EVERYTHING, 0))
+    assert tcp_of_run([os.getpid()]) == Connections()  # the network of the machine is nobody's
+    pages = (12 << 20) // PAGE_BYTES
+    monkeypatch.setattr(f"{PLACE}.tcp_of_machine", lambda: (pages, 0))
+    monkeypatch.setattr(f"{PLACE}.kernel_setting", lambda name, default: pages if "tcp_mem" in name else default)
     result = await running
     assert (result.status, result.timed_out) == (Status.OUT_OF_MEMORY, False)
     assert TCP_SCARCE in result.notes
+
+
+def test_row_448_the_run_ends_that_takes_most_memory_and_not_the_one_with_most_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen: five runs held 1.8 GiB with 531 KiB of data each, and another user's run with 12 MiB was ended for it."""
+    process = next(one for one in all_processes() if one.pid == os.getpid())
+    there = {"alice": Connections(12 << 20, 4), "hostile": Connections(531 << 10, 80), "few": Connections(9 << 20, 40)}
+    runs = [a_run(name, name) for name in there]
+    members = {name: [replace(process, shown=number)] for number, name in enumerate(there)}
+    monkeypatch.setattr(f"{PLACE}.tcp_of_run", lambda pids: list(there.values())[next(iter(pids))])
+    monkeypatch.setattr(f"{PLACE}.kernel_setting", lambda *_: (300 << 20) // PAGE_BYTES)
+    monkeypatch.setattr(f"{PLACE}.tcp_of_machine", lambda: ((400 << 20) // PAGE_BYTES, 0))
+
+    def ended() -> str | None:
+        run = first_to_go_for_tcp(runs, members)
+        return None if run is None else run.marks.run_id
+
+    assert ended() == "hostile"  # nothing counts memory: most connections with data
+    runs[0].tcp_bytes = lambda: 13 << 20
+    assert ended() == "hostile"
+    runs[1].tcp_bytes = lambda: 380 << 20
+    assert ended() == "hostile"
+    runs[1].seen.over = True
+    assert ended() is None
+    runs[1].seen.over = False
+    runs[1].tcp_bytes = lambda: 0
+    assert ended() == "few"  # it counts, and that run has none
+    runs[2].tcp_bytes = lambda: 9 << 20
+    assert ended() is None  # somebody else's
+
+
+def test_row_448_a_list_of_connections_that_is_cut_off_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = b" 0: 0100007F:0016 0100007F:0017 06 00000000:00000000 03:00001770 00000000 0 0 0 3 0000000000000000\n"
+    monkeypatch.setattr(f"{PLACE}._network_of", lambda pid: 1 if pid == "self" else 2)
+    monkeypatch.setattr(f"{PLACE}.text_of", lambda _, most: (line * (most // len(line) + 1))[:most])
+    assert tcp_of_run([1]).queued >= 1 << 30
+    monkeypatch.setattr(f"{PLACE}.text_of", lambda *_: line * 100)
+    assert tcp_of_run([1]) == Connections()
 
 
 def argv_of(pid: int) -> bytes:

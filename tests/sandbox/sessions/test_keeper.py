@@ -91,6 +91,24 @@ async def test_row_131_one_user_with_many_sessions_ends_their_own_and_not_those_
     assert await kept.value("kept", id="theirs", share=("them", "theirs")) == "1"
 
 
+async def test_row_445_sessions_of_one_user_that_run_end_none_of_those_who_have_fewer(make: Make) -> None:
+    """Seen: 24 sessions of one user that slept ended the idle ones of all 28 others, with their variables."""
+    kept = make(sessions=5)
+    for user in ("ann", "bob", "eve"):
+        await kept.run("kept = 1", id=user, share=(user, user))
+    greedy = [
+        asyncio.create_task(kept.run("import time\ntime.sleep(1.5)", id=f"g{number}", share=("greedy", f"g{number}")))
+        for number in range(4)
+    ]
+    await asyncio.sleep(1.0)
+    assert await kept.value("kept", id="ann", share=("ann", "ann")) == "1"
+    assert await kept.value("1", id="new", share=("new", "new")) == "1"  # who has none gets one
+    await asyncio.gather(*greedy)
+    states = {health.session_id: health.state for health in kept.sessions.health()}
+    assert [name for name in ("ann", "bob", "eve") if states.get(name) is not SessionState.READY] in (["bob"], [])
+    assert sum(state is SessionState.READY for state in states.values()) <= 5
+
+
 async def test_sessions_that_run_are_not_ended_for_another_one_which_waits(make: Make) -> None:
     kept = make(sessions=1)
     slow = asyncio.create_task(kept.run("import time\ntime.sleep(0.5)\nkept = 1", id="a"))

@@ -18,15 +18,17 @@ import stat
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.errors import InvalidArguments, SandboxError
 from adk_skills_agent.platforms import after_fork_in_child
-from adk_skills_agent.sandbox import more_for
+from adk_skills_agent.sandbox import more_for, of_who_has_most
 from adk_skills_agent.scripts.workspaces import Usage, in_pages, usage_of
 
 if TYPE_CHECKING:
@@ -231,22 +233,32 @@ class Jobs:
         return job
 
     def _forget(self, key: str, jobs: list[Job]) -> None:
-        """Let go of jobs that ended long ago: of this session, and of sessions that nobody has used for long."""
+        """Let go of jobs that ended long ago: of this session, and of sessions that nobody has used for long.
+
+        These are of the user who has most, or one user could make the jobs of all others unknown (row 447).
+        """
         ended = [job for job in jobs if job.ended is not None]
         for old in ended[: max(len(ended) - MAX_REMEMBERED, 0)]:
             jobs.remove(old)
         self._sessions[key] = self._sessions.pop(key)  # the last one used is the last
+        users = {name: others[-1].user for name, others in self._sessions.items() if others}
         idle = [name for name, others in self._sessions.items() if all(job.ended is not None for job in others)]
-        for name in idle[: max(len(self._sessions) - MAX_SESSIONS, 0)]:
+        going = of_who_has_most(idle, lambda name: users.get(name, ""), Counter(users.values()))
+        for name in list(islice(going, max(len(idle) + 1 - MAX_SESSIONS, 0))):
             del self._sessions[name]  # its count stays, so that no name is used twice
 
     def _make_room(self) -> None:
+        """Let go of output and files of jobs that ended, of the user who has most the oldest first."""
         ended = [job for others in self._sessions.values() for job in others if job.ended is not None and job.held]
-        held = sum(job.held for job in ended)
-        for job in sorted(ended, key=lambda job: job.ended or 0.0):
-            if held <= MAX_HELD_BYTES:
+        held: Counter[str] = Counter()
+        for job in ended:
+            held[job.user] += job.held
+        left = held.total() - MAX_HELD_BYTES
+        ended.sort(key=lambda job: job.ended or 0.0)
+        for job in of_who_has_most(ended, lambda job: job.user, held, lambda job: job.held):
+            if left <= 0:
                 return
-            held -= job.held
+            left -= job.held
             job.let_go()
 
     def of(self, key: str, name: str) -> Job:

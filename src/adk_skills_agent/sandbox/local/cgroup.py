@@ -169,6 +169,16 @@ class ControlGroup:
         kept = ("anon" if self._version == 2 else "rss", "shmem")
         return sum(value(f"{self.memory}/memory.stat", key) for key in kept)
 
+    def tcp_bytes(self) -> int | None:
+        """Bytes that its connections take of the kernel's memory, however little data they have; None if not known."""
+        with contextlib.suppress(OSError, ValueError):
+            if self._version == 2:
+                return value(f"{self.memory}/memory.stat", "sock")
+            return (
+                number(f"{self.memory}/memory.kmem.tcp.usage_in_bytes") or None
+            )  # nothing counts before a limit is set
+        return None
+
     def cpu_seconds(self) -> float | None:
         """Processor time used until now; None where nothing counts it."""
         if self.cpu is None:

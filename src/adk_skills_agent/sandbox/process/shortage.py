@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from adk_skills_agent.platforms import PAGE_BYTES
 from adk_skills_agent.sandbox.contract import Status
@@ -53,8 +53,10 @@ MANY_ENTRIES = 200_000
 _NEEDED_BYTES_A_SECOND = 16 << 10  # a gigabyte a day: what the kernel of a machine comes to need besides all runs
 _SHARE_OF_FILES = 8  # of the files that all programs of a machine may have open, runs may have one in so many
 _LEAST_QUEUED = 8 << 20  # bytes; a run with less in its connections is not the cause
+_LEAST_BUSY = 32  # connections with data; nor one with fewer, where nothing else says whose the memory is
 _LEAST_ORPHANS = 256  # nor one with fewer that are closed
 _MOST_LISTED = 2 << 20  # bytes of a list of connections: as many as a run may have
+_UNLISTED = 1 << 30  # bytes that a run counts with whose list is longer: what is in the rest is not known
 _FEW = 8  # a run with so many is not the cause
 
 
@@ -241,40 +243,64 @@ def first_to_go_for_tcp(runs: list[Limits], members: Mapping[str, list[ProcessIn
 
     The kernel bounds the memory of TCP, and closed connections that still send, for all network namespaces together;
     beyond, it resets connections of everybody. Of the user who has most in runs with a network of their own, the one
-    that has most.
+    that has most, as its control group counts it. Without one only data is known, of which a byte may take 780 of the
+    kernel's memory (row 448): where it is less than half of what is gone, connections with data count instead.
     """
     memory, orphans = tcp_of_machine()
     most_memory = kernel_setting("net/ipv4/tcp_mem", EVERYTHING) // 3 * 2
     most_orphans = kernel_setting("net/ipv4/tcp_max_orphans", EVERYTHING) // 2
     if memory <= most_memory and orphans <= most_orphans:
         return None
-    queued: dict[Limits, int] = {}
+    taken: dict[Limits, int] = {}
+    busy: dict[Limits, int] = {}
     closed: dict[Limits, int] = {}
     for run in runs:
-        queued[run], closed[run] = tcp_of_run(info.shown for info in members[run.marks.run_id])
+        found = tcp_of_run(info.shown for info in members[run.marks.run_id])
+        counted = run.tcp_bytes()
+        memory_of_run = found.queued if counted is None else counted
         if run.seen.over:  # killed, it takes a moment
-            memory -= queued.pop(run) // PAGE_BYTES
-            orphans -= closed.pop(run)
-    if memory <= most_memory and orphans <= most_orphans:
+            memory -= memory_of_run // PAGE_BYTES
+            orphans -= found.closed
+            continue
+        taken[run], closed[run] = memory_of_run, found.closed
+        if counted is None:
+            busy[run] = found.busy
+    if memory > most_memory:
+        is_known = sum(taken.values()) * 2 >= memory * PAGE_BYTES
+        held, least = (taken, _LEAST_QUEUED) if is_known else (busy, _LEAST_BUSY)
+    elif orphans > most_orphans:
+        held, least = closed, _LEAST_ORPHANS
+    else:
         return None
-    held, least = (queued, _LEAST_QUEUED) if memory > most_memory else (closed, _LEAST_ORPHANS)
     return next(_of_who_has_most({run: number for run, number in held.items() if number > least}), None)
 
 
-def tcp_of_run(pids: Iterable[int]) -> tuple[int, int]:
-    """Bytes in the connections of processes that have a network of their own, and how many closed ones still send."""
-    own_network, queued, closed = _network_of("self"), 0, 0
+class Connections(NamedTuple):
+    """What the connections of a run are: bytes of data in them, how many have some, how many closed ones still send."""
+
+    queued: int = 0
+    busy: int = 0
+    closed: int = 0
+
+
+def tcp_of_run(pids: Iterable[int]) -> Connections:
+    """The connections of processes that have a network of their own."""
+    own_network, queued, busy, closed = _network_of("self"), 0, 0, 0
     for pid in pids:
         if _network_of(pid) in {own_network, None}:
             continue
         for name in ("tcp", "tcp6"):
-            for line in text_of(f"{PROC}/{pid}/net/{name}", _MOST_LISTED).splitlines()[1:]:
+            listed = text_of(f"{PROC}/{pid}/net/{name}", _MOST_LISTED)
+            if len(listed) >= _MOST_LISTED:
+                queued, busy = queued + _UNLISTED, busy + _UNLISTED
+            for line in listed.splitlines()[1:]:
                 fields = line.split()
                 if len(fields) > 9 and b":" in fields[4]:  # not cut off: the queues, and the number of the file
-                    queued += sum(int(number, 16) for number in fields[4].split(b":"))
+                    data = sum(int(number, 16) for number in fields[4].split(b":"))
+                    queued, busy = queued + data, busy + (data > 0)
                     closed += fields[9] == b"0" and fields[3] in _CLOSING
         break  # all of a run are in one
-    return queued, closed
+    return Connections(queued, busy, closed)
 
 
 _CLOSING = frozenset({b"04", b"05", b"09", b"0B"})  # FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLOSING

@@ -100,6 +100,8 @@ _LARGE_TABLES = 4 << 20  # bytes of page tables, of 2 GiB: less is no work that 
 _STALLED = Status.ERROR, "Stopped: it kept the agent waiting for a lock of the kernel that it held."
 _UNWATCHED = (Status.ERROR, "Stopped: its limits could not be watched any longer; the agent's log says why.")
 
+_NOT_COUNTED: Callable[[], None] = lambda: None  # noqa: E731
+
 _logger = logging.getLogger("adk_skills_agent.sandbox")
 
 
@@ -206,6 +208,7 @@ class Limits:
         breach: Called in the watchdog's thread, at most once, with the status and a sentence.
         beyond: Tells of a limit that only the level sees, with the status and a sentence; None while it holds.
         on_look: Called in the watchdog's thread with what each look has found; None for nobody.
+        tcp_bytes: Tells what the kernel counts for its connections, in bytes; None where it does not.
         peak_rss: Largest sum of resident memory seen, in bytes; 0 before the first look.
     """
 
@@ -221,6 +224,7 @@ class Limits:
     watches: int | None = None
     imports: bool = False
     waits: bool = False
+    tcp_bytes: Callable[[], int | None] = _NOT_COUNTED
     peak_rss: int = 0
     seen: Seen = field(default_factory=Seen)
 

@@ -38,9 +38,9 @@ class SessionLimits:
         idle_seconds: Without an execution.
         age_seconds: Since its start.
         executions: In one session.
-        sessions: At the same time; for one more, of the user with the most, the one not used for longest ends. Code of
-            one user runs in at most three quarters of them at the same time, of all users together in all (attack
-            rows 81 and 131).
+        sessions: At the same time; for one more, of the user with the most, the one not used for longest ends, or the
+            code waits, while all others have fewer than its user. Code of one user runs in at most three quarters of
+            them at the same time, of all users together in all (attack rows 81, 131 and 445).
         restarts: New starts of one session after it broke, within ``restart_seconds``; then it is refused for a while.
         restart_seconds: See there.
 
@@ -115,6 +115,7 @@ class Sessions:
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
+        self._promised: Counter[str] = Counter()  # places of sessions that are being ended for a user
 
     async def execute(self, session_id: str, request: SessionRequest) -> ExecutionResult:
         """Run code in the session of that id, which is started when there is none. Calls of one id take turns.
@@ -239,7 +240,7 @@ class Sessions:
         if place.session is not None:
             return None
         await self._wait_after_breaks(place)
-        await self._make_room()
+        await self._make_room(place.user)
         place.session = session = PythonSession(session_id, self._host)
         place.policy = wanted
         try:
@@ -285,24 +286,32 @@ class Sessions:
             await asyncio.sleep(_FIRST_PAUSE_SECONDS * 2**doubled)
         place.must_wait = False
 
-    async def _make_room(self) -> None:
+    async def _make_room(self, user: str) -> None:
+        """Wait until a user may start one more session; an idle one may end for it.
+
+        Of the user with the most sessions, or one user could end those of all others (row 131); and only of one who has
+        as many as the user who asks, whose own code may be running in all of them (row 445).
+        """
         while True:
             self._freed.clear()
             running = [place for place in self._places.values() if place.session is not None]
-            if len(running) < self._limits.sessions:
+            if len(running) + self._promised.total() < self._limits.sessions:
                 return
-            idle = [place for place in running if not place.wanted]
-            if idle:
-                # Of the user with the most sessions, or one user could end those of all others (row 131).
-                sessions_of = Counter(place.user for place in running)
-                chosen = next(of_who_has_most(idle, lambda place: place.user, sessions_of))
-                async with chosen.turn:
-                    await self._drop(chosen, "its place was needed for another session")
-            elif (waits := next((place for place in running if not place.runs), None)) is not None:
-                # Its code has no turn before others have ended theirs; it has not looked at its session yet.
-                await self._drop(waits, "its place was needed for another session")
-            else:
+            of_user = Counter(place.user for place in running) + self._promised
+            equal = [place for place in running if place.user == user or of_user[place.user] >= of_user[user]]
+            idle = [place for place in equal if not place.wanted]
+            # Without an idle one: its code has no turn before others have ended theirs, and has not looked at it yet.
+            waiting = (place for place in equal if not place.runs)
+            chosen = next(of_who_has_most(idle, lambda place: place.user, of_user), None) or next(waiting, None)
+            if chosen is None:
                 await self._freed.wait()
+                continue
+            self._promised[user] += 1  # or somebody else who waits would have the place, and one more would end
+            try:
+                async with chosen.turn if not chosen.wanted else contextlib.nullcontext():
+                    await self._drop(chosen, "its place was needed for another session")
+            finally:
+                self._promised[user] -= 1
 
     async def _drop(self, place: _Place, why: str) -> None:
         session, place.session = place.session, None

@@ -418,8 +418,19 @@ class LocalRun:
         """What the watchdog looks at; ``hard`` names what the kernel bounds for the run as a whole."""
         pids = None if "pids" in hard else self._policy.pids
         memory, bounded = self._policy.memory_bytes, "memory" in hard
-        watches = most_watches(self._policy)
-        return Limits(self.marks, memory, pids, self.disk, breach, self.beyond, on_look, bounded, self.guarded, watches)
+        return Limits(
+            self.marks,
+            memory,
+            pids,
+            self.disk,
+            breach,
+            self.beyond,
+            on_look,
+            bounded,
+            self.guarded,
+            most_watches(self._policy),
+            tcp_bytes=self.tcp_bytes,
+        )
 
     def guarded(self) -> frozenset[int]:
         """Its processes that are ours, and that nobody may look into: process 1, and what serves a session."""
@@ -437,6 +448,10 @@ class LocalRun:
 
     def cpu_seconds(self) -> float | None:
         """Processor time of all its processes, those included that ended unseen; None where nothing counts it."""
+        return None
+
+    def tcp_bytes(self) -> int | None:
+        """Bytes of the kernel's memory that its connections take; None where nothing counts them for it."""
         return None
 
     def beyond(self) -> tuple[Status, str] | None:

@@ -134,6 +134,11 @@ class NamespacesRun(LocalRun):
             return None if group is None else group.cpu_seconds()
         return None
 
+    def tcp_bytes(self) -> int | None:
+        """See :meth:`ControlGroup.tcp_bytes`."""
+        group = None if self._sandbox is None else self._sandbox.group
+        return None if group is None else group.tcp_bytes()
+
     def beyond(self) -> tuple[Status, str] | None:
         """Whether the memory of its control group ran out: the kernel ends one process, the run ends as a whole.
 
