@@ -299,7 +299,17 @@ def about(error: SandboxError, path: object) -> SandboxError:
     return error
 
 
-# Names in a sentence.
+# Texts and names of strangers in a sentence.
+
+
+def in_one_line(text: str) -> str:
+    """A stranger's text: it begins no line of its own, and commands no terminal."""
+    return "".join(char if char.isprintable() else " " for char in " ".join(text.split()))
+
+
+def said_by(error: BaseException, most: int = 300) -> str:
+    """What an error of somebody else's says, in one line; its class when that is nothing."""
+    return " ".join(str(error).split())[:most] or type(error).__name__
 
 
 def some_of(names: Sequence[str], most: int, shown: Callable[[str], str] = str) -> str:

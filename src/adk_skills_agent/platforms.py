@@ -14,7 +14,8 @@ import re
 import shlex
 import stat
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -197,6 +198,49 @@ def write_whole(path: Path, data: bytes | Iterable[bytes], *, mode: int | None =
         if isinstance(error, OSError):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def write_below(folder: int, name: str, data: bytes, mode: int) -> None:
+    """The same below a folder's descriptor: whatever a script puts there meanwhile, no link is followed."""
+    aside = f".{os.urandom(8).hex()}.part"
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode, dir_fd=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(aside, dir_fd=folder)
+        raise
+
+
+@contextlib.contextmanager
+def locked(path: Path | str, flags: int = os.O_RDWR | os.O_CREAT | O_NOFOLLOW | O_CLOEXEC) -> Iterator[None]:
+    """Hold the lock of a file, or of a folder with other flags, against all other processes; it ends with this one."""
+    import fcntl
+
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def lock_within(descriptor: int, seconds: float) -> bool:
+    """Lock an open file alone; False when somebody else has the lock for so long."""
+    import fcntl
+
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
 
 
 def typed_path(path: Path) -> str:

@@ -27,7 +27,7 @@ from google.adk.code_executors.code_executor_context import CodeExecutorContext
 from google.adk.plugins.base_plugin import BasePlugin
 from google.genai import types
 
-from adk_skills_agent.errors import ErrorCode
+from adk_skills_agent.errors import ErrorCode, in_one_line
 from adk_skills_agent.recent import Recent
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ _ERROR_WIDTH = 1_000
 
 def _print_line(line: str, width: int, stream: TextIO | None) -> None:
     """One line without what a terminal obeys; it stays one line whatever is in it."""
-    shown = "".join(char if char.isprintable() else " " for char in " ".join(line.split()))
+    shown = in_one_line(line)
     if len(shown) > width:
         shown = shown[: width - 1] + "…"
     stream = stream if stream is not None else sys.stderr

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from adk_skills_agent.catalog.settings import RegistryConfig, settings_file
 from adk_skills_agent.catalog.untrusted_files import real_path, shown
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.format.models import Diagnostic, Severity
-from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, write_whole
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, locked, write_whole
 
 TRUST_FILE = "trusted-projects"
 
@@ -230,7 +229,8 @@ class OwnerFile:
         """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _locked(self.path.parent):
+            # Two commands at once do not lose one another's line.
+            with locked(self.path.parent, os.O_RDONLY | O_CLOEXEC):
                 try:
                     before = self.read()
                 except FileNotFoundError:
@@ -248,16 +248,3 @@ class OwnerFile:
         if len(content) > _MAX_BYTES:
             raise ConfigError(f"The list of {self._what} {shown(str(self.path))} is full. Take lines off it first.")
         write_whole(self.path, content, mode=0o600)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on the folder, so that two commands at once do not lose one another's line."""
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY | O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from adk_skills_agent.cli.terminal import VisibleBytes, unprotected, visible
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.errors import ConfigError, in_one_line
 from adk_skills_agent.format.models import Diagnostic, Severity
 from adk_skills_agent.platforms import make_folder_below, write_whole
 
@@ -235,7 +235,7 @@ def printable(text: str) -> str:
 
 def safe(text: str) -> str:
     """Text of a stranger's file for a terminal: on one line and without control characters (escape sequences)."""
-    return "".join(character if character.isprintable() else " " for character in " ".join(text.split()))
+    return in_one_line(text)
 
 
 # Putting files that a script produced onto the user's disk.

@@ -28,7 +28,7 @@ from adk_skills_agent.executors.code_values import (
     streams_of,
 )
 from adk_skills_agent.format.reading import find_skill_md
-from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, write_below
 from adk_skills_agent.sandbox import (
     MAX_WAITING,
     SKILL_DIR,
@@ -291,7 +291,6 @@ def _argv(command: str) -> tuple[str, ...]:
 # Read and write files of an environment, confined to its folder whatever links and names are in the way.
 
 _READ = os.O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC
 _FOLDER = os.O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
 
 
@@ -341,19 +340,8 @@ def write(root: Path, path: PurePosixPath, content: bytes, most: int | None) -> 
     # Without the bit a script that was handed over as text could not be started by its name (row E8).
     mode = 0o700 if content.startswith(b"#!") else 0o600
     with _folder_of(root, path, make=True) as folder, _described(path):
-        mode |= _mode_of(folder, path.name) & 0o100
-        # Aside, then renamed: when the disk is full, what was there stays.
-        partial = f".{os.urandom(8).hex()}.part"
-        descriptor = os.open(partial, _NEW, mode, dir_fd=folder)
-        try:
-            with open(descriptor, "wb") as file:
-                os.fchmod(descriptor, mode)
-                file.write(content)
-            os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(partial, dir_fd=folder)
-            raise
+        # When the disk is full, what was there stays.
+        write_below(folder, path.name, content, mode | _mode_of(folder, path.name) & 0o100)
 
 
 def _mode_of(folder: int, name: str) -> int:

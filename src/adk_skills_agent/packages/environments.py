@@ -32,7 +32,7 @@ from adk_skills_agent.packages.builds import built_folders
 from adk_skills_agent.packages.lock import Lock, check_fits, npm_cache, python_of
 from adk_skills_agent.packages.npm import NODE_DIR, checked_lock, install_node, link_commands, node_version, write_node
 from adk_skills_agent.packages.uv import Index, Progress, failure, run_uv
-from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, bytes_in
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, bytes_in, lock_within
 from adk_skills_agent.sandbox import remove_tree
 
 INSTALL_SECONDS = 1_800.0
@@ -179,23 +179,15 @@ def prepare(
 @contextlib.contextmanager
 def _turn(path: Path, what: str) -> Iterator[int]:
     """Hold the lock of one environment; it ends with the process and with the uv it started, however they end."""
-    import fcntl
-
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
         try:
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise failure(
-                            f"{what[:1].upper()}{what[1:]} are being prepared by another program. Try again later.",
-                            f"Another process holds {path} for more than {WAIT_SECONDS:g} seconds.",
-                        ) from None
-                    time.sleep(0.05)
+            if not lock_within(descriptor, deadline - time.monotonic()):
+                raise failure(
+                    f"{what[:1].upper()}{what[1:]} are being prepared by another program. Try again later.",
+                    f"Another process holds {path} for more than {WAIT_SECONDS:g} seconds.",
+                )
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_ino == os.fstat(descriptor).st_ino:
                     yield descriptor

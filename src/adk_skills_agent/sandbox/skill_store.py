@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from adk_skills_agent.errors import CHANGED, SandboxError, SkillChanged, about
-from adk_skills_agent.platforms import O_CLOEXEC, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, after_fork_in_child
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, after_fork_in_child, locked
 from adk_skills_agent.sandbox.contract import ExecutionRequest
 from adk_skills_agent.sandbox.files.collect import (
     Entry,
@@ -293,17 +293,9 @@ def lock_entry(root: str, digest: str) -> int:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def alone(root: str) -> Iterator[None]:
+def alone(root: str) -> contextlib.AbstractContextManager[None]:
     """Keep every other process from replacing or throwing away entries."""
-    import fcntl
-
-    descriptor = os.open(f"{root}/{_ASIDE}lock", _LOCK, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+    return locked(f"{root}/{_ASIDE}lock")
 
 
 def discard(root: str, path: str) -> None:

@@ -290,11 +290,6 @@ def with_skill_path(text: str, directory: str) -> str:
     return _PLACEHOLDER.sub(lambda _: directory, text)
 
 
-@functools.lru_cache(maxsize=512)
-def _seen_at(path: str) -> PurePosixPath:
-    return SKILL_DIR / path
-
-
 def plan_script(
     skill: Skill,
     script_path: object,
@@ -342,7 +337,7 @@ def plan_script(
     policy, variables, has_grants = open_for(skill.name, script.path, policy, granted, grants, hosts, skill.has_file)
     root = skill.skill_dir if has_grants else None
     command, notes = settings.interpreters.command(
-        _seen_at(script.path), script.file, python=settings.policy.python, root=root
+        SKILL_DIR / script.path, script.file, python=settings.policy.python, root=root
     )
     if command[0] == (settings.policy.python or sys.executable):
         above = imported_from_above(skill.skill_dir, script)

@@ -149,15 +149,10 @@ def session_name(key: str) -> str:
 
 def this_server() -> str:
     """A name for this process that no other has."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_ONE_START}" if os.getpid() == _STARTED_AS else _another_start()
+    return f"{socket.gethostname()}:{os.getpid()}:{_ONE_START}"
 
 
-_STARTED_AS = os.getpid()
 _ONE_START = os.urandom(6).hex()
-
-
-def _another_start() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{_ONE_START}-{os.getpid()}"
 
 
 class WorkspaceStore:

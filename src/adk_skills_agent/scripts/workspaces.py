@@ -126,7 +126,7 @@ class WorkspaceClaim:
             WorkspaceUnavailable: On entering: another server works on the session, or its store cannot be used.
         """
         own = self._workspace.turn.turn(_ONE_SESSION)
-        return own if self._store is None else _StoredTurn(self, own, self._store, writes=writes, call=call)
+        return own if self._store is None else _StoredTurn(self, self._store, writes=writes, call=call).within(own)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -154,37 +154,24 @@ _store_threads = OnePerProcess(lambda: ThreadPoolExecutor(_STORING, thread_name_
 after_fork_in_child(_store_turns._reset)
 
 
-class _StoredTurn(contextlib.AbstractAsyncContextManager[None]):
+class _StoredTurn:
     """A turn in which the files come from a store and go back there."""
 
-    def __init__(
-        self,
-        claim: WorkspaceClaim,
-        own: contextlib.AbstractAsyncContextManager[object],
-        store: SessionStore,
-        *,
-        writes: bool,
-        call: str,
-    ) -> None:
+    def __init__(self, claim: WorkspaceClaim, store: SessionStore, *, writes: bool, call: str) -> None:
         self._claim = claim
-        self._own = own
         self._store = store
         self._writes = writes
         self._call = call
 
-    async def __aenter__(self) -> None:
-        await self._own.__aenter__()
-        try:
+    @contextlib.asynccontextmanager
+    async def within(self, own: contextlib.AbstractAsyncContextManager[object]) -> AsyncIterator[None]:
+        """Have it within the turn that the session's calls on this server take."""
+        async with own:
             await self._begin()
-        except BaseException:
-            await self._own.__aexit__(None, None, None)
-            raise
-
-    async def __aexit__(self, *error: object) -> None:
-        try:
-            await self._in_own_thread(self._end)
-        finally:
-            await self._own.__aexit__(None, None, None)
+            try:
+                yield
+            finally:
+                await self._in_own_thread(self._end)
 
     async def _in_own_thread(self, work: Callable[[], _Result]) -> _Result:
         """Do what waits for the store, to its end: all tools of all users wait for the loop's own threads (row 304)."""
@@ -231,32 +218,6 @@ class _StoredTurn(contextlib.AbstractAsyncContextManager[None]):
             self._claim.notes += stored.end(self._claim._folders(), self._store)
 
 
-class _Claiming(contextlib.AbstractAsyncContextManager[WorkspaceClaim]):
-    """The length of one call; a class, because a generator costs each call several times as much."""
-
-    __slots__ = ("_claim", "_kept_in", "_key", "_owner", "_store", "_workspaces")
-
-    def __init__(
-        self, workspaces: SessionWorkspaces, key: str, owner: int, kept_in: Path | None, store: SessionStore | None
-    ) -> None:
-        self._workspaces = workspaces
-        self._key = key
-        self._owner = owner
-        self._kept_in = kept_in
-        self._store = store
-        self._claim: WorkspaceClaim
-
-    async def __aenter__(self) -> WorkspaceClaim:
-        workspace = self._workspaces._claimed(self._key, self._owner, self._kept_in, self._store)
-        self._claim = WorkspaceClaim(self._workspaces, workspace, self._store)
-        return self._claim
-
-    async def __aexit__(self, *error: object) -> None:
-        over = self._workspaces._put_back(self._claim)
-        if over:
-            await asyncio.to_thread(_delete, *over)
-
-
 class SessionWorkspaces:
     """The workspaces of all sessions in this process.
 
@@ -270,16 +231,23 @@ class SessionWorkspaces:
         self._idle = idle_seconds
         self._reset()
 
-    def claim(
+    @contextlib.asynccontextmanager
+    async def claim(
         self, key: str, owner: object = None, kept_in: Path | None = None, store: SessionStore | None = None
-    ) -> contextlib.AbstractAsyncContextManager[WorkspaceClaim]:
+    ) -> AsyncIterator[WorkspaceClaim]:
         """The right to the folder of ``key``, for the length of one call; nothing blocks but deleting what was made.
 
         ``owner`` must be closed before the folder is deleted. ``kept_in`` is a folder of the owner's for workspaces
         that are never deleted: a session that goes on after a restart finds its files there. ``store`` keeps the files
         for other servers.
         """
-        return _Claiming(self, key, id(owner), kept_in, store)
+        claim = WorkspaceClaim(self, self._claimed(key, id(owner), kept_in, store), store)
+        try:
+            yield claim
+        finally:
+            over = self._put_back(claim)
+            if over:
+                await asyncio.to_thread(_delete, *over)
 
     @contextlib.asynccontextmanager
     async def use(self, key: str, owner: object = None) -> AsyncIterator[SessionWorkspace]:

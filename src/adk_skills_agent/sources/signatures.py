@@ -24,7 +24,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from adk_skills_agent.errors import ConfigError, SourceError, nearest
+from adk_skills_agent.errors import ConfigError, SourceError, nearest, said_by
 from adk_skills_agent.sources.tree import read_regular
 
 BUNDLE_SUFFIXES = (".sigstore.json", ".sigstore")
@@ -210,7 +210,8 @@ def bundle_signer(data: bytes, bundle: bytes, policy: SignaturePolicy) -> str:
             else Verifier.production(offline=True)
         )
     except (SigstoreError, OSError, ValueError) as error:
-        said = f"The Sigstore root of trust cannot be used: {_first_line(error)}. Check trust-root."
+        why = said_by(error).rstrip(".")
+        said = f"The Sigstore root of trust cannot be used: {why}. Check trust-root."
         raise ConfigError(said) from error
     import json
 
@@ -218,7 +219,8 @@ def bundle_signer(data: bytes, bundle: bytes, policy: SignaturePolicy) -> str:
         parsed = Bundle.from_json(bundle)
         is_statement = "dsseEnvelope" in json.loads(bundle)
     except (SigstoreError, ValueError) as error:
-        raise SourceError(f"The file beside the archive is no Sigstore bundle: {_first_line(error)}.") from error
+        said = said_by(error).rstrip(".")
+        raise SourceError(f"The file beside the archive is no Sigstore bundle: {said}.") from error
     said = ""
     for identity, issuer in policy.sigstore:
         wanted = AnyOf([Identity(identity=identity, issuer=issuer or None)])
@@ -231,7 +233,7 @@ def bundle_signer(data: bytes, bundle: bytes, policy: SignaturePolicy) -> str:
             else:
                 verifier.verify_artifact(data, parsed, wanted)
         except SigstoreError as error:
-            said = _first_line(error)
+            said = said_by(error).rstrip(".")
             continue
         return identity
     raise SourceError(f"The Sigstore bundle does not hold for these bytes and signers: {said}.")
@@ -247,7 +249,3 @@ def _names(payload: bytes, data: bytes) -> bool:
         return any(one["digest"].get("sha256") == digest for one in subjects)
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
-
-
-def _first_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__

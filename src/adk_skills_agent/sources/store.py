@@ -16,7 +16,7 @@ from pathlib import Path
 
 from adk_skills_agent.catalog.settings import RegistryConfig, data_folder
 from adk_skills_agent.errors import ConfigError, SourceError
-from adk_skills_agent.platforms import write_whole
+from adk_skills_agent.platforms import lock_within, write_whole
 from adk_skills_agent.sources.tree import SkillTree, digest_folder, read_tree, tree_digest
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -277,14 +277,7 @@ def one_at_a_time(place: Path, what: str) -> Iterator[None]:
     except OSError as error:
         raise SourceError(f"{place} cannot be made: {error.strerror}.") from error
     try:
-        deadline = time.monotonic() + TELL_AFTER_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.02)
-        else:
+        if not lock_within(descriptor, TELL_AFTER_SECONDS):
             import logging  # verifying needs none of it
 
             logging.getLogger(__name__).warning("Another process is changing %s; waiting until it ends.", what)

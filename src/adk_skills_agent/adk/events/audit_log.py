@@ -15,14 +15,12 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from adk_skills_agent.adk.events.events import SkillEvent
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
+from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK, locked
 
 logger = logging.getLogger(__name__)
 
@@ -193,7 +191,7 @@ class AuditLog:
         if size and size + more > self._max_bytes:
             os.close(self._file)
             self._file = None
-            with self._rotating():
+            with locked(self.path.with_name(f".{self.path.name}.lock")):
                 self._rotate(more)
             self._file = self._open()
         return self._file
@@ -231,17 +229,6 @@ class AuditLog:
                 newer.replace(older)
             except FileNotFoundError:
                 continue
-
-    @contextmanager
-    def _rotating(self) -> Iterator[None]:
-        import fcntl
-
-        lock = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
 
 
 def _line(event: SkillEvent) -> bytes:

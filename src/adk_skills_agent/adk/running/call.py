@@ -24,18 +24,9 @@ if TYPE_CHECKING:
     from google.adk.tools.tool_context import ToolContext
 
     from adk_skills_agent.adk.skills.known import KnownSkill
-    from adk_skills_agent.errors import SkillsError
-    from adk_skills_agent.scripts import HostRules, ScriptArguments, ScriptOutcome, ScriptPlan
+    from adk_skills_agent.scripts import HostRules, ScriptArguments, ScriptOutcome
     from adk_skills_agent.scripts.outcome import RefusedHost
-    from adk_skills_agent.scripts.workspaces import SessionWorkspace, WorkspaceClaim
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The facts that a run in the sandbox needs from the disk, collected in one visit to a thread."""
-
-    workspace: SessionWorkspace
-    plan: ScriptPlan
+    from adk_skills_agent.scripts.workspaces import WorkspaceClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +43,6 @@ class ScriptCall:
     version: str = ""  # the version of the skill that the user approved for this call; empty when nobody had to
     hosts: HostRules | None = None  # what rules and answers say of hosts; for our sandbox
     on_output: Callable[[str, bytes], None] | None = None  # called with output as it arrives; for our sandbox
-    # what was prepared with the search for the script, or why it cannot run; None when nothing was
-    prepared: Prepared | SkillsError | None = None
     packages: tuple[str, ...] = ()  # digests of locks whose packages the user approved for this call
 
     def check_version(self) -> None:

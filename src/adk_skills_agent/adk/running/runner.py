@@ -18,7 +18,6 @@ from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
 
 from adk_skills_agent.adk.running.adk_executor import run_in_executor
 from adk_skills_agent.adk.running.call import (
-    Prepared,
     ScriptCall,
     ScriptRun,
     check_input_names,
@@ -27,7 +26,7 @@ from adk_skills_agent.adk.running.call import (
 )
 from adk_skills_agent.adk.running.skill_copies import in_copy, writable_copy
 from adk_skills_agent.adk.shell.skills import SKILLS_DIR, skill_folder
-from adk_skills_agent.errors import InvalidArguments, SandboxError, SandboxUnavailable, SkillsError
+from adk_skills_agent.errors import InvalidArguments, SandboxError, SandboxUnavailable
 from adk_skills_agent.executors.code_values import on_behalf_of
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox import (
@@ -59,9 +58,9 @@ if TYPE_CHECKING:
 
     from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
     from adk_skills_agent.adk.runtime import SkillRuntime
-    from adk_skills_agent.catalog import Skill
     from adk_skills_agent.packages.skill_environments import Ready
     from adk_skills_agent.sandbox import EnvValue, ExecutionResult, Sandbox, SandboxPolicy
+    from adk_skills_agent.scripts.workspaces import SessionWorkspace
 
 
 logger = logging.getLogger(__name__)
@@ -78,8 +77,7 @@ class ScriptBackend:
 
     name: str  # for the events: ``sandbox``, or the class of the executor or environment
     run: Run
-    # our sandbox, when this is it: its calls are prepared together with the search for the script
-    own: OwnSandbox | None = None
+    own: OwnSandbox | None = None  # our sandbox, when this is it
 
     def claim(
         self, runtime: SkillRuntime, tool_context: ToolContext, skill: str
@@ -136,12 +134,7 @@ class OwnSandbox:
         skill = call.skill.name
         claimed = contextlib.nullcontext(call.claim) if call.claim else workspace_claim(runtime, tool_context, skill)
         async with claimed as claim:
-            prepared = call.prepared
-            if prepared is None:
-                prepared = await before_run(tool_context, call, self, self.prepare, runtime, call, claim)
-            if isinstance(prepared, SkillsError):
-                raise prepared
-            plan, workspace = prepared.plan, prepared.workspace
+            plan, workspace = await before_run(tool_context, call, self, self.prepare, runtime, call, claim)
             if call.inputs and plan.has_grants:  # whoever called, and whatever was known then
                 await in_worker(check_input_names, call.inputs, call.skill)
             share = share_of_session(tool_context)
@@ -176,43 +169,44 @@ class OwnSandbox:
             refused=refused_hosts(outcome.plan.request.policy, result),
         )
 
-    def prepare(self, runtime: SkillRuntime, call: ScriptCall, claim: WorkspaceClaim) -> Prepared | SkillsError:
+    def prepare(
+        self, runtime: SkillRuntime, call: ScriptCall, claim: WorkspaceClaim
+    ) -> tuple[ScriptPlan, SessionWorkspace]:
         """Open the workspace and check the call. Blocks; nothing is executed.
 
-        Returns the request, or why there is none: raised when it is the turn of this error.
+        Raises ``SkillsError`` when it cannot be expressed, or something of it is not there.
         """
-        try:
-            workspace = claim.open()
-            skill = call.skill.local()
-            version = call.version or call.skill.pinned()
-            ready = self._ready(runtime, skill, call)
-            plan = plan_script(
-                skill,
-                # What is in memory has just been put on the disk, where it is looked up for the first time.
-                call.path if call.skill.in_memory else ScriptLocation(call.path, skill.skill_dir / call.path),
-                call.arguments,
-                settings=self.settings.within(ready.environment) if ready is not None else self.settings,
-                env=self.env,
-                grants=runtime.grants,
-                workspace=workspace.path,
-                spill_dir=workspace.spill,
-                on_output=self.on_output,
-                digest=call.skill.copy_digest(version) if version else "",
-                hosts=call.hosts,
-            )
-            policy = plan.request.policy
-            if policy.warm_slots and not policy.preload and self.sandbox.runs_here and call.path.endswith(".py"):
-                modules = heavy_imports(skill.skill_dir / call.path, policy.python)
-                if modules:
-                    plan = replace(plan, request=replace(plan.request, policy=replace(policy, preload=modules)))
-        except SkillsError as error:
-            return error
+        workspace = claim.open()
+        skill = call.skill.local()
+        version = call.version or call.skill.pinned()
+        ready = self.ready(runtime, call)
+        if ready is not None and ready.problem is not None:
+            logger.warning("%s %s", ready.problem.message, " ".join(getattr(ready.problem, "__notes__", ())))
+        plan = plan_script(
+            skill,
+            # What is in memory has just been put on the disk, where it is looked up for the first time.
+            call.path if call.skill.in_memory else ScriptLocation(call.path, skill.skill_dir / call.path),
+            call.arguments,
+            settings=self.settings.within(ready.environment) if ready is not None else self.settings,
+            env=self.env,
+            grants=runtime.grants,
+            workspace=workspace.path,
+            spill_dir=workspace.spill,
+            on_output=self.on_output,
+            digest=call.skill.copy_digest(version) if version else "",
+            hosts=call.hosts,
+        )
+        policy = plan.request.policy
+        if policy.warm_slots and not policy.preload and self.sandbox.runs_here and call.path.endswith(".py"):
+            modules = heavy_imports(skill.skill_dir / call.path, policy.python)
+            if modules:
+                plan = replace(plan, request=replace(plan.request, policy=replace(policy, preload=modules)))
         if ready is not None and ready.notes:
             plan = replace(plan, notes=(*plan.notes, *ready.notes))
-        return Prepared(workspace, plan)
+        return plan, workspace
 
-    def _ready(self, runtime: SkillRuntime, skill: Skill, call: ScriptCall) -> Ready | None:
-        """The environment of the skill and what is not here.
+    def ready(self, runtime: SkillRuntime, call: ScriptCall) -> Ready | None:
+        """The environment of the skill and what is not here. Blocks; what was found out is remembered.
 
         Raises ``PackagesNotApproved`` when the user has to be asked.
         """
@@ -222,17 +216,14 @@ class OwnSandbox:
         policy = self.settings.policy
         granted = None
         if not runtime.grants.empty:
-            granted = runtime.grants.with_programs(skill.name, call.path, policy, {}).get("PATH")
-        ready = packages.ready_for(
-            skill,
+            granted = runtime.grants.with_programs(call.skill.name, call.path, policy, {}).get("PATH")
+        return packages.ready_for(
+            call.skill.local(),
             call.path,
             python=policy.python,
             approved=call.packages,
             path=granted if isinstance(granted, str) else None,
         )
-        if ready.problem is not None:
-            logger.warning("%s %s", ready.problem.message, " ".join(getattr(ready.problem, "__notes__", ())))
-        return ready
 
     def _warn_without_proxy(self, runtime: SkillRuntime) -> None:
         if not runtime.told_without_proxy:

@@ -26,7 +26,7 @@ from adk_skills_agent.adk.events.events import FileReceived, origin_of
 from adk_skills_agent.adk.running.runner import workspace_claim
 from adk_skills_agent.errors import SkillsError
 from adk_skills_agent.executors.environment import read
-from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW
+from adk_skills_agent.platforms import O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, write_below
 from adk_skills_agent.recent import Recent
 from adk_skills_agent.sandbox import distinct_name, in_worker, safe_name
 from adk_skills_agent.scripts.plan import workspace_key
@@ -297,16 +297,7 @@ def _write(workspace: Path, name: str, data: bytes, taken: set[str]) -> str:
         present = {each.casefold() for each in os.listdir(folder)}  # noqa: PTH208
         taken |= present - {name.casefold()} if _is_there(workspace, name, data) else present
         final = distinct_name(name, taken)
-        aside = f".{os.urandom(8).hex()}.part"
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o644, dir_fd=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            os.replace(aside, final, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(aside, dir_fd=folder)
-            raise
+        write_below(folder, final, data, 0o644)
     finally:
         os.close(folder)
     return f"{FOLDER}/{final}"

@@ -13,7 +13,7 @@ from google.adk.artifacts import BaseArtifactService
 from google.genai import types
 
 from adk_skills_agent.adk.events.events import WorkspaceStored, origin_of
-from adk_skills_agent.errors import ConfigError, StorageError
+from adk_skills_agent.errors import ConfigError, StorageError, said_by
 from adk_skills_agent.scripts.stored_workspace import SessionStore, StoreReport
 from adk_skills_agent.scripts.workspace_store import Owner, WorkspaceStore, workspace_store_of
 from adk_skills_agent.storage import MOST_BYTES, ObjectStore, within
@@ -211,7 +211,7 @@ class ArtifactObjects(ObjectStore):
             return future.result(_SECONDS)
         except Exception as error:  # each service has its own exceptions
             future.cancel()
-            why = " ".join(str(error).split())[:200] or type(error).__name__
+            why = said_by(error, 200)
             raise StorageError(
                 f"The artifact service {self.shown} cannot be {done}: {why}. Check its address and its credentials."
             ) from error

@@ -26,7 +26,6 @@ from adk_skills_agent.adk.running.adk_environment import EnvironmentRunner
 from adk_skills_agent.adk.running.call import (
     HELD_INPUTS,
     MAX_INPUT_BYTES,
-    Prepared,
     ScriptCall,
     ScriptRun,
     load_inputs,
@@ -38,7 +37,6 @@ from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts
 from adk_skills_agent.errors import (
     ErrorCode,
     IntegrityError,
-    PackageError,
     RegistryError,
     ResourceNotFound,
     SandboxError,
@@ -60,7 +58,6 @@ if TYPE_CHECKING:
     from adk_skills_agent.adk.running.runner import OwnSandbox
     from adk_skills_agent.adk.runtime import SkillRuntime
     from adk_skills_agent.adk.skills.known import KnownSkill
-    from adk_skills_agent.packages import PackagesNotApproved
 
 
 logger = logging.getLogger(__name__)
@@ -83,7 +80,6 @@ class _Found:
     path: str
     decision: Decision
     version: str = ""  # of the skill, for the events; empty when nobody wants to know
-    prepared: Prepared | SkillsError | None = None  # for our sandbox, when nobody has to be asked first
 
 
 class RunSkillScriptTool(ToolsetTool):
@@ -197,7 +193,7 @@ class RunSkillScriptTool(ToolsetTool):
                 skill, asked, asked, arguments, command=args.get("command"), claim=claim, hosts=hosts.rules
             )
             wants = runtime.events.heard
-            found = await before_run(tool_context, call, backend.own, self._look, call, backend, wants_version=wants)
+            found = await in_worker(self._look, call, wants_version=wants)
             if runtime.require_activation:
                 runtime.active.check(tool_context, skill.name, runtime.tool_name("load_skill"))
             decision = both(found.decision, hosts.decision(found.path)) if hosts.pending else found.decision
@@ -212,15 +208,15 @@ class RunSkillScriptTool(ToolsetTool):
             if weighed.refusal is not None:
                 return weighed.refusal
             self._tell_of_executor(backend)
-            call = replace(call, path=found.path, inputs=inputs, version=weighed.version, prepared=found.prepared)
+            call = replace(call, path=found.path, inputs=inputs, version=weighed.version)
+            if hosts.pending:
+                call = replace(call, hosts=hosts.approved())
             packages = runtime.settings.packages
             if backend.own is not None and packages is not None and packages.asks:
                 answered = await self._with_packages(call, backend.own, tool_context)
                 if isinstance(answered, dict):
                     return answered
                 call = answered
-            if hosts.pending:  # what was prepared before the answer knows nothing of it
-                call = replace(call, hosts=hosts.approved(), prepared=None)
             started.append(os.urandom(16).hex())
             run = await self._run(call, backend, tool_context, started[0], found.version)
         if run.status == "error":
@@ -232,15 +228,17 @@ class RunSkillScriptTool(ToolsetTool):
         self, call: ScriptCall, own: OwnSandbox, tool_context: ToolContext
     ) -> ScriptCall | dict[str, Any]:
         """The call with what the user said about its packages, or the tool's answer when there is no yes (yet)."""
-        prepared = call.prepared
-        if prepared is None and call.claim is not None:
-            prepared = await before_run(tool_context, call, own, own.prepare, self.runtime, call, call.claim)
-        if not isinstance(prepared, PackageError) or not isinstance(prepared, _not_approved()):
-            return replace(call, prepared=prepared)
-        refusal = await approve_packages(self.runtime, tool_context, prepared)
-        return refusal or replace(call, prepared=None, packages=(prepared.lock.digest,))
+        try:
+            await before_run(tool_context, call, own, own.ready, self.runtime, call)
+        except SkillsError as error:
+            from adk_skills_agent.packages import PackagesNotApproved  # few skills get here, and it imports much
 
-    def _look(self, call: ScriptCall, backend: ScriptBackend, *, wants_version: bool) -> _Found:
+            if isinstance(error, PackagesNotApproved):
+                refusal = await approve_packages(self.runtime, tool_context, error)
+                return refusal or replace(call, packages=(error.lock.digest,))
+        return call  # with any other error the run ends
+
+    def _look(self, call: ScriptCall, *, wants_version: bool) -> _Found:
         """Everything about a call that is on the disk. Blocking.
 
         Raises ``SkillsError`` when the skill or its script is gone.
@@ -253,9 +251,7 @@ class RunSkillScriptTool(ToolsetTool):
             by_link = (self.runtime.permissions.decide(call.skill, "run", name) for name in names)
             ruled = (one for one in by_link if one.rule is not None and one.rule.kind == "scripts")
             decision = functools.reduce(both, ruled, decision)
-        if backend.own is None or call.claim is None or decision.verdict is not Verdict.ALLOW:
-            return _Found(path, decision, version)
-        return _Found(path, decision, version, backend.own.prepare(self.runtime, replace(call, path=path), call.claim))
+        return _Found(path, decision, version)
 
     def _tell_of_executor(self, backend: ScriptBackend) -> None:
         """Tell the owner once that the toolset's sandbox is not what runs the scripts."""
@@ -367,12 +363,6 @@ class RunSkillScriptTool(ToolsetTool):
         if found is None and isinstance(response, dict) and response.get("status") == "error":
             return "SKILL_SCRIPT_EXECUTION_ERROR"
         return found
-
-
-def _not_approved() -> type[PackagesNotApproved]:
-    from adk_skills_agent.packages import PackagesNotApproved  # few skills get here, and it imports much
-
-    return PackagesNotApproved
 
 
 def _find(skill: KnownSkill, asked: str) -> str:

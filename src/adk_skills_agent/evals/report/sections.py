@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from adk_skills_agent.errors import in_one_line
 from adk_skills_agent.evals.blind.comparison import CRITERIA
 from adk_skills_agent.evals.report.run_folder import RunFolder
 from adk_skills_agent.evals.run.result import TrialResult
@@ -500,7 +501,7 @@ def inline(text: str) -> str:
     """A stranger's text within HTML: on one line, escaped, without characters that turn the direction of what follows
     or cannot be seen.
     """
-    return escape("".join(char if char.isprintable() else " " for char in " ".join(text.split())))
+    return escape(in_one_line(text))
 
 
 def _hash(code: str) -> str:

@@ -128,7 +128,6 @@ PREFIX = "adk-skills-run-"
 _OWNED = re.compile(r"(adk-skills-[a-z-]+-)([0-9a-f]{8})-([0-9]{1,10})-([0-9]{1,20})-([0-9a-z_]{8}|[0-9a-f]{16})")
 
 _swept: set[str] = set()
-_named: dict[str, str] = {}  # places, and where they really are
 
 
 def folder_name(run_id: str) -> str:
@@ -141,10 +140,7 @@ def temporary_prefix(kind: str) -> str:
     """How the names of this agent's temporary folders begin, for ``tempfile``'s ``prefix``; sweeps their place, too."""
     import tempfile
 
-    place = tempfile.gettempdir()
-    if place not in _named:  # following its links takes longer than all the rest, and executions ask each time
-        _named[place] = os.path.realpath(place)
-    sweep_abandoned(_named[place])
+    sweep_abandoned(os.path.realpath(tempfile.gettempdir()))
     owner = owner_name()
     return f"adk-skills-{kind}-" + ("" if owner is None else f"{owner}-")
 

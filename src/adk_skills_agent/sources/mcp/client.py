@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from adk_skills_agent.errors import ConfigError, ParseError, SourceError
+from adk_skills_agent.errors import ConfigError, ParseError, SourceError, said_by
 from adk_skills_agent.installation import install_hint
 from adk_skills_agent.sources.tree import MAX_FILE_BYTES, SkillTree, TreeFile, check_paths, tree_of
 
@@ -198,7 +198,7 @@ class McpSkills:
 
                 yield ask
         except (MCPError, OSError, TimeoutError) as error:
-            raise SourceError(f"{self.what()} cannot be asked: {_one_line(error)}.") from error
+            raise SourceError(f"{self.what()} cannot be asked: {said_by(error)}.") from error
         except BaseExceptionGroup as group:
             raise self._plain(group) from group
 
@@ -245,7 +245,7 @@ class McpSkills:
             error = error.exceptions[0]
         if isinstance(error, SourceError | ConfigError) or not isinstance(error, Exception):
             return error
-        return SourceError(f"{self.what()} cannot be asked: {_one_line(error)}.")
+        return SourceError(f"{self.what()} cannot be asked: {said_by(error)}.")
 
 
 def _needed(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,10 +289,6 @@ class _Values:
 
 
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from importlib import resources
 from itertools import islice
 from typing import Any
 
+from adk_skills_agent.errors import in_one_line
 from adk_skills_agent.format import decoded
 from adk_skills_agent.format.models import nfkc
 from adk_skills_agent.sources.scan.capabilities import capability_findings
@@ -388,7 +389,7 @@ _HIDING = re.compile(
 
 
 def _excerpt(text: str) -> str:
-    plain = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    plain = in_one_line(text)
     return plain if len(plain) <= _EXCERPT else plain[:_EXCERPT] + "..."
 
 
