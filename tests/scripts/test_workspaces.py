@@ -15,6 +15,7 @@ import pytest
 from adk_skills_agent.errors import SandboxError, TooManyRuns
 from adk_skills_agent.sandbox import MAX_WAITING
 from adk_skills_agent.scripts import share_of, workspace_key, workspaces
+from adk_skills_agent.scripts import workspaces as workspaces_module
 from adk_skills_agent.scripts.workspaces import SessionWorkspaces
 
 
@@ -95,6 +96,7 @@ async def test_the_least_recently_used_idle_folder_goes_first_and_its_session_is
             pass
         async with workspaces.use("new") as new:
             pass
+        await until_removed(workspaces)
         assert busy.path.exists()
         assert not old.path.exists()
         assert new.path.exists()
@@ -112,6 +114,7 @@ async def test_rows_81_and_108_many_sessions_of_one_user_take_no_folders_of_othe
     for number in range(6):
         async with workspaces.use(workspace_key("app", "hostile", f"s{number}")) as last:
             pass
+    await until_removed(workspaces)
     assert victim.path.exists()
     assert last.path.exists()
     assert sum(folder.is_dir() for folder in victim.path.parent.iterdir()) <= 4
@@ -133,9 +136,40 @@ async def test_row_446_sessions_of_one_user_that_are_in_use_take_no_folders_of_o
         assert all(path.exists() for path in others)
     async with workspaces.use(workspace_key("app", "new", "s")):
         pass
+    await until_removed(workspaces)
     assert all(path.exists() for path in others)
     assert sum(folder.is_dir() for folder in others[0].parent.iterdir()) <= 8
     workspaces.close()
+
+
+async def test_row_449_whoever_opens_a_session_waits_for_no_removal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: what one user had left, 19,000 folders each, was deleted in another user's call, which took 82 s."""
+    workspaces = SessionWorkspaces(max_workspaces=2)
+    removed, may_remove, delete = [], threading.Event(), workspaces_module._delete
+
+    def slow(*folders: Path) -> None:
+        may_remove.wait(20)
+        delete(*folders)
+        removed.extend(folders)
+
+    monkeypatch.setattr(workspaces_module, "_delete", slow)
+    for number in range(4):
+        async with workspaces.use(workspace_key("app", "hostile", f"s{number}")):
+            pass
+    async with workspaces.use(workspace_key("app", "victim", "s")) as mine:
+        assert mine.path.exists()
+    assert (removed, len(workspaces._leaving)) == ([], 3)
+    may_remove.set()
+    await until_removed(workspaces)
+    assert len(removed) == 3
+    workspaces.close()
+
+
+async def until_removed(workspaces: SessionWorkspaces) -> None:
+    """What was forgotten is deleted in a thread of its own."""
+    async with asyncio.timeout(10):
+        while workspaces._leaving:  # a thread says nothing
+            await asyncio.sleep(0.01)
 
 
 _FULL = (100 << 20, 0, 1 << 20)
@@ -153,10 +187,12 @@ async def test_row_158_the_sessions_of_one_user_do_not_fill_the_disk(monkeypatch
     victim = await _with_bytes(workspaces, "victim", "s", 1)
     for number in range(8):
         await _with_bytes(workspaces, "hostile", f"s{number}", 1 << 20)
+    await until_removed(workspaces)
     assert sum(folder.is_dir() for folder in victim.parent.iterdir()) == 9
     monkeypatch.setattr(shutil, "disk_usage", lambda _: _FULL)
     for number in range(8, 11):
         last = await _with_bytes(workspaces, "hostile", f"s{number}", 1 << 20)
+    await until_removed(workspaces)
     assert victim.exists()
     assert last.exists()
     assert sum(folder.is_dir() for folder in victim.parent.iterdir()) <= 6
@@ -179,6 +215,7 @@ async def test_row_410_sessions_in_use_that_fill_the_disk_cost_no_idle_sessions_
         assert all(victim.exists() for victim in victims)
     async with workspaces.use(workspace_key("app", "victim0", "s")) as again:  # now it is idle, and goes first
         assert again.note is None
+    await until_removed(workspaces)
     assert not busy.path.exists()
     assert other.exists()
     assert all(victim.exists() for victim in victims)
@@ -207,6 +244,7 @@ async def test_row_423_sessions_with_many_empty_files_do_not_fill_the_disk(monke
     monkeypatch.setattr(os, "statvfs", disk)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: (100 << 30, 0, 50 << 30))
     last = await with_files("last")
+    await until_removed(workspaces)
     assert [path.exists() for path in (victim, last, *idle)] == [True, True, False, *[True] * 7]
     async with workspaces.use(workspace_key("app", "hostile", "busy")) as busy:
         for number in range(900):
@@ -264,6 +302,7 @@ async def test_row_409_whom_an_a2a_server_did_not_authenticate_is_one_user() -> 
     victim = await _with_bytes(workspaces, "victim", "s")
     for number in range(6):
         await _with_bytes(workspaces, f"A2A_USER_{number}", "s")
+    await until_removed(workspaces)
     assert victim.exists()
     assert share_of("app", "A2A_USER_1", "s")[0] == share_of("app", "A2A_USER_2", "t")[0]
     assert share_of("app", "A2A_USER_1", "s") != share_of("app", "A2A_USER_1", "t")
@@ -275,6 +314,7 @@ async def test_a_session_that_was_idle_for_long_is_forgotten_when_another_comes(
     async with workspaces.use("a") as first:
         pass
     async with workspaces.use("b"):
+        await until_removed(workspaces)
         assert not first.path.exists()
     workspaces.close()
 

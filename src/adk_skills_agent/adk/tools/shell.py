@@ -45,7 +45,7 @@ from adk_skills_agent.adk.shell.jobs import JOBS, Job, bring_back, copy_workspac
 from adk_skills_agent.adk.shell.skills import mounted_skills, permit_shell
 from adk_skills_agent.adk.skills.resources import mime_type_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
-from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SkillsError
+from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SandboxError, SkillsError
 from adk_skills_agent.sandbox import Redactor, in_worker, temporary_folder, uninterrupted
 from adk_skills_agent.scripts import workspace_key
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
@@ -318,7 +318,7 @@ class ExecuteTool(ShellTool):
         Returns how it ended, sentences about its files, and whether it was stopped while they were brought back.
         """
         async with workspace_claim(self.runtime, tool_context, call.skill) as claim:
-            workspace = await asyncio.to_thread(claim.open)
+            workspace = await in_worker(claim.open)
             # Of this process, so that the next agent removes it when this one is killed.
             folder, remove = await in_worker(temporary_folder, "job", JOBS)
             copy = folder / "work"
@@ -348,8 +348,9 @@ class ExecuteTool(ShellTool):
                     notes = back.result()
                 return outcome, [*notes, *claim.notes], stopped
             finally:
-                with contextlib.suppress(RuntimeError):  # the loop is closed
-                    await asyncio.shield(asyncio.to_thread(remove))
+                # In a thread that counts for the user: a copy may have 20,000 folders (row 450).
+                with contextlib.suppress(RuntimeError, SandboxError):  # the loop is closed
+                    await in_worker(remove)
 
 
 @contextlib.contextmanager
