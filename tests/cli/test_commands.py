@@ -286,6 +286,17 @@ def test_examples_are_copied_once_and_work(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_init_and_examples_that_cannot_be_written_name_the_folder_and_one_reason(tmp_path: Path) -> None:
+    """Seen on a full disk: a list of tuples of 25,000 characters, and the hidden folder ``.mine.4711.new``."""
+    limit = f"ulimit -f 0; trap '' XFSZ; exec {INSTALLED} "  # no file can have a byte, as on a full disk
+    for command in ("init mine", "examples mine"):
+        run = subprocess.run(
+            ["bash", "-c", limit + command], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
+        )
+        assert (run.returncode, run.stderr) == (1, "adk-skills: Cannot create mine: File too large.\n")
+        assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["run", "counter", "nothing.py"], ["run", "counter", "../x"], ["run", "counter", "count.py", "-i", "/no/file"]],
