@@ -153,6 +153,35 @@ def test_validate_accepts_a_valid_skill_and_reports_every_error_of_another(skill
     assert [item["valid"] for item in data] == [False, True, True]
 
 
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            "\ufeff---\nname: odd\ndescription: x\n---\n",
+            "The file starts with a byte order mark; save it without. (line 1)",
+        ),
+        (
+            "----\nname: odd\ndescription: x\n----\n",
+            "The frontmatter is opened by '----', not by a line of exactly `---`.",
+        ),
+        ("---\nname: odd\ndescription: a: b\n---\n", "A value has `: ` in it; put the value in quotes. (line 3)"),
+    ],
+)
+def test_validate_says_why_frontmatter_cannot_be_read(tmp_path: Path, text: str, cause: str) -> None:
+    """Seen: "must start with YAML frontmatter (---)" of a file that does, as its author sees it."""
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd/SKILL.md").write_text(text)
+    run = adk_skills("validate", "odd", cwd=tmp_path)
+    assert run.returncode == 1
+    assert f"    {cause}" in run.stderr
+
+
+def test_validate_says_that_other_clients_do_not_find_skill_md_in_small_letters(tmp_path: Path) -> None:
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd/skill.md").write_text("---\nname: odd\ndescription: Does x. Use for x.\n---\nx\n")
+    assert "not called exactly SKILL.md" in adk_skills("validate", "odd", "--lint", cwd=tmp_path).stderr
+
+
 def test_validate_finds_skills_of_the_same_name_too(skills: Path, tmp_path: Path) -> None:
     for group in ("one", "two"):
         folder = tmp_path / "same" / group / "twin"
@@ -284,6 +313,17 @@ def test_examples_are_copied_once_and_work(tmp_path: Path) -> None:
     assert (again.returncode, again.stderr) == (
         2, "adk-skills: examples exists already. Name another folder or remove it.\n",
     )  # fmt: skip
+
+
+def test_init_and_examples_that_cannot_be_written_name_the_folder_and_one_reason(tmp_path: Path) -> None:
+    """Seen on a full disk: a list of tuples of 25,000 characters, and the hidden folder ``.mine.4711.new``."""
+    limit = f"ulimit -f 0; trap '' XFSZ; exec {INSTALLED} "  # no file can have a byte, as on a full disk
+    for command in ("init mine", "examples mine"):
+        run = subprocess.run(
+            ["bash", "-c", limit + command], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
+        )
+        assert (run.returncode, run.stderr) == (1, "adk-skills: Cannot create mine: File too large.\n")
+        assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

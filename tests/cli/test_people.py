@@ -64,7 +64,18 @@ def completed(words: str, shell: str = "bash") -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("vaildate", "validate"), ("lst", "list"), ("complete", "completion"), ("serch", "search")]
+    ("typed", "meant"),
+    [
+        ("vaildate", "validate"),
+        ("lst", "list"),
+        ("complete", "completion"),
+        ("serch", "search"),
+        # What other tools call it; by their letters these were near to trust, prepare and list.
+        ("test", "eval"),
+        ("create", "new"),
+        ("lint", "validate --lint"),
+        ("Install", "add"),
+    ],
 )
 def test_a_mistyped_command_gets_the_nearest(typed: str, meant: str) -> None:
     run = adk_skills(typed, "x")

@@ -802,3 +802,21 @@ def test_a_limit_that_a_program_meets_is_named_with_what_to_do(
     assert outcome.error is not None
     assert told in outcome.error
     assert told or " here." not in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("a.sh: line 1: 4 File size limit exceeded| head -c 100000000 > big", "A file may have 64 MiB here."),
+        ("cp: error writing 'big': No space left on device", "There is room for 256 MiB in the working directory"),
+        ("the log says 'No space left on device' 3 times", ""),
+    ],
+)
+def test_a_file_that_was_cut_off_is_told_though_the_line_ended_with_0(
+    skill_with: Callable[..., Skill], said: str, told: str
+) -> None:
+    """Seen: ``head ... > big; ls -l big`` was a success, and the model went on with the first 64 MiB."""
+    outcome = run(skill_with({"scripts/r.py": f"import sys; print({said!r}, file=sys.stderr)\n"}), "r.py")
+    assert outcome.error is None
+    assert outcome.advice.startswith(told)
+    assert bool(outcome.advice) is bool(told)

@@ -70,6 +70,12 @@ def test_a_plugin_stands_for_its_skills_here_and_elsewhere(market: Repository):
         names(market, "npm-one")
 
 
+def test_a_skill_that_is_not_there_is_answered_with_those_that_are(repository: Repository):
+    repository.write({f"skills/{name}/SKILL.md": skill_text(name) for name in ("word", "excel")})
+    with pytest.raises(SourceError, match=r"has no skill 'zzz'\. It has: csv, excel, pdf, word\.$"):
+        names(repository, "zzz")
+
+
 def test_a_plugin_has_the_skills_that_an_authoritative_entry_lists(repository: Repository):
     """As the marketplace of anthropics/skills: several plugins share one folder."""
     plugins = [

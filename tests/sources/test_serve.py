@@ -107,9 +107,12 @@ def test_over_http_each_token_sees_its_part_and_no_token_nothing(
         skills = McpSkills(url)
         assert skills.folders() == ["csv", "pdf"]
         assert skills.trees(["pdf"])["pdf"].digests == read_tree(served / "pdf", "x").digests
-        for wrong in ("first-token-012345678", ""):
+        for wrong, said in (
+            ("first-token-012345678", r"does not take the bearer token of ADK_SKILLS_MCP_TOKEN.* \(401\)\.$"),
+            ("", r"wants a bearer token.*, and set ADK_SKILLS_MCP_TOKEN \(401\)\.$"),
+        ):
             monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", wrong)
-            with pytest.raises(SourceError, match="cannot be asked"):
+            with pytest.raises(SourceError, match=said):
                 McpSkills(url).folders()
 
 

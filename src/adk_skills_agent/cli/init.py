@@ -16,7 +16,7 @@ import click
 
 from adk_skills_agent.cli.output import safe
 from adk_skills_agent.cli.sources import a_path
-from adk_skills_agent.errors import ConfigError
+from adk_skills_agent.errors import ConfigError, FormatError
 
 _EXAMPLES = """\b
 Examples:
@@ -105,12 +105,20 @@ def examples_folder() -> Path:
 @contextlib.contextmanager
 def _aside(target: Path) -> Iterator[Path]:
     """A folder that gets its name at the end of the block: it appears complete or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         aside.mkdir()
         yield aside
         aside.rename(target)
+    except (FormatError, OSError) as error:
+        cause = error.__cause__ if isinstance(error, FormatError) else error
+        if not isinstance(cause, OSError):
+            raise
+        # copytree gathers what each file failed with, as text, and one reason is enough; see shutil.Error.
+        many = isinstance(cause, shutil.Error)
+        reason = str(cause.args[0][0][2]).partition("] ")[2].partition(": ")[0] if many else cause.strerror
+        raise FormatError(f"Cannot create {safe(str(target))}: {reason or cause}.") from cause
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

@@ -68,6 +68,29 @@ COMMANDS = {
 }
 """Each command's module in this package, the name of its click command there, and its line in the help."""
 
+_ELSEWHERE = {
+    "build": "pack",
+    "check": "validate",
+    "create": "new",
+    "delete": "remove",
+    "find": "search",
+    "get": "add",
+    "help": "",
+    "install": "add",
+    "lint": "validate --lint",
+    "lock": "sync",
+    "ls": "list",
+    "package": "pack",
+    "publish": "serve",
+    "rm": "remove",
+    "show": "info",
+    "status": "verify",
+    "test": "eval",
+    "uninstall": "remove",
+    "upgrade": "update",
+}
+"""What other tools call our commands; by their letters some are near to others (test to trust, create to prepare)."""
+
 _CALLER_IS_WRONG = (CatalogError, ConfigError, InvalidArguments, ScriptNotFound, UnsupportedScriptType, ValidationError)
 
 
@@ -94,8 +117,9 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click, with the nearest name where there is no such command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            close = nearest(args[0], COMMANDS, 1) if args[0] != "help" else ()  # which is like "eval"
-            hint = f" Did you mean {close[0]!r}?" if close else ""
+            called = _ELSEWHERE.get(args[0].casefold())
+            close = (called,) if called is not None else nearest(args[0], COMMANDS, 1)
+            hint = f" Did you mean {close[0]!r}?" if close and close[0] else ""
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 

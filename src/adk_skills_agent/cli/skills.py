@@ -347,6 +347,10 @@ def _print_validation(results: Sequence[ValidationResult], unread: Sequence[Diag
         for error in result.errors:
             line = lines(error)
             print(f"  - {safe(error)}{f' (line {line})' if line else ''}", file=sys.stderr)
+        if any(_UNREADABLE.search(error) for error in result.errors):
+            for cause in result.diagnostics:
+                if cause.code in _CAUSES:
+                    print(f"    {safe(cause.message)}{f' (line {cause.line})' if cause.line else ''}", file=sys.stderr)
     for found in unread:
         say_state(f"Not read: {safe(found.message)}", good=False)
     valid = [result for result in results if not result.errors]
@@ -360,6 +364,17 @@ def _print_validation(results: Sequence[ValidationResult], unread: Sequence[Diag
         say_state(f"{len(valid)} of {len(results)} skills are valid.", good=not failed and not unread)
 
 
+_UNREADABLE = re.compile(r"YAML|frontmatter (?:not|must)")
+_CAUSES = {
+    "broken-quotes",
+    "byte-order-mark",
+    "leading-blank-lines",
+    "tab-indentation",
+    "unquoted-colon",
+    "unusual-closing-fence",
+    "unusual-opening-fence",
+}
+"""What the lenient reader repaired, and what the strict one means by the words of a YAML parser."""
 _FIELD_OF_ERROR = re.compile(r"(?i)\b(name|description|compatibility|license|metadata|allowed-tools)\b")
 _LINE_IN_ERROR = re.compile(r"\bline \d+")
 

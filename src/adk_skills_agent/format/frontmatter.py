@@ -71,7 +71,9 @@ def split_unusual(text: str) -> Split:
     start = 0
     if text.startswith("\ufeff"):
         start = 1
-        findings.append(Finding("byte-order-mark", Severity.INFO, "The file starts with a byte order mark.", 1))
+        findings.append(
+            Finding("byte-order-mark", Severity.INFO, "The file starts with a byte order mark; save it without.", 1)
+        )
     content = _BLANK_LINES.match(text, start).end()  # type: ignore[union-attr]  # the pattern matches the empty text
     if content > start:
         findings.append(Finding("leading-blank-lines", Severity.INFO, "Blank lines come before the first `---`.", 1))

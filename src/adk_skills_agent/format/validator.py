@@ -172,6 +172,8 @@ def lint_skill(parsed: ParsedSkill, folder: Path) -> tuple[Diagnostic, ...]:
     def note(code: str, message: str, line: int | None = None) -> None:
         found.append(Diagnostic(code, Severity.INFO, message, file, line))
 
+    if file is not None and os.path.basename(file) != "SKILL.md":  # noqa: PTH119
+        note("skill-file-name", "The file is not called exactly SKILL.md; other clients will not find it. Rename it.")
     lines = parsed.body_line + parsed.body.count("\n")
     if lines > MAX_LINES:
         note("long-file", f"SKILL.md has {lines} lines; keep it under {MAX_LINES} and move detail into references/.")

@@ -175,6 +175,8 @@ def script_outcome(
             stderr, cut_at = head + hide_interpreter(_text(result.stderr[cut_at:])), len(head)
         missing = tuple(thing for thing in missing_things(plan, result) if thing.kind in _MISSED_BY_SHELLS)
         advice = not_started_sentence(result, stderr, stdout)
+        if not advice and _CUT_OFF.search(stderr[-_LAST_CHARS:]):
+            advice = limit_sentence(plan.request.policy, result)
         return ScriptOutcome(
             plan, result, status, None, result.exit_code or 0, stdout, stderr, None, cut_at, missing, advice
         )
@@ -546,6 +548,9 @@ _LIMITS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
+_CUT_OFF = re.compile(r"File size limit exceeded|: No space left on device$", re.MULTILINE)
+"""What bash or a program of a line says of a file that is not whole, though the line itself ends with 0."""
+
 _LIMIT_FIELDS = {
     "pids": "pids",
     "open_files": "pids",
@@ -558,7 +563,7 @@ _LIMIT_FIELDS = {
 
 
 def limit_sentence(policy: SandboxPolicy, result: ExecutionResult) -> str:
-    """What to do about a limit of the policy that a failed program speaks of; else "".
+    """What to do about a limit of the policy that a program speaks of; else "".
 
     As with the network, the program's text only decides whether the sentence is of any use: what it says is the policy.
     """

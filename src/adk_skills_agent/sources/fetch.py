@@ -223,7 +223,9 @@ def addresses_of(origin: Origin, *, allow_private: bool, named_by: Sequence[Orig
     if _is_here(origin) and not any(map(_is_here, named_by)):
         how = f"If that is meant, install it first: adk-skills add {shlex.quote(str(origin))}"
         if not named_by:
-            how = "Allow it with --allow-private if that is meant, or trust the project that names it: adk-skills trust"
+            how = (
+                "Allow it with --allow-private if that is meant, or trust the project that names it: adk-skills trust."
+            )
         raise SourceError(
             f"{origin} is on this machine, and not you but a file from elsewhere named it, so it is not read. {how}"
         )
@@ -238,7 +240,7 @@ def addresses_of(origin: Origin, *, allow_private: bool, named_by: Sequence[Orig
     except SourceError as error:
         if named_by:
             raise
-        said = f"{error.message.rstrip('.')}, or trust the project that names it: adk-skills trust"
+        said = f"{error.message.rstrip('.')}, or trust the project that names it: adk-skills trust."
         raise SourceError(said) from error
 
 
@@ -482,8 +484,9 @@ def _named(
             said = next((one for one in market.problems if f"the plugin {first[:80]!r}" in one), "")
             if said:
                 raise SourceError(f"{origin} has no skill {first!r}: {said}")
-            near = nearest(first, [*called.values(), *others.values(), *market.plugins])
-            hint = f" Did you mean {', '.join(near)}?" if near else ""
+            there = [*called.values(), *others.values(), *market.plugins]
+            near = nearest(first, there)
+            hint = f" Did you mean {', '.join(near)}?" if near else f" It has: {some_of(sorted(there), _SHOWN)}."
             raise SourceError(f"{origin} has no skill {first!r}.{hint}")
     return sorted(found), external
 

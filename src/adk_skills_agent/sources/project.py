@@ -186,7 +186,7 @@ class Project:
         if origin.kind is OriginKind.MCP and self.scope == "project" and not is_trusted(self.root):
             raise SourceError(
                 f"The lock says that {skill.name!r} is from {origin}, an MCP server: a program that would be started "
-                "here, or that gets your token. Read the lock; if you trust the project: adk-skills trust"
+                "here, or that gets your token. Read the lock; if you trust the project: adk-skills trust."
             )
         if origin.kind in {OriginKind.FOLDER, OriginKind.ARCHIVE} and "://" not in origin.location:
             return replace(origin, location=str((self.root / origin.location).resolve()))

@@ -107,6 +107,22 @@ def test_row_19_odd_names_cost_the_collector_little(workspace):
     assert len(result.files) == len(names)
 
 
+def test_an_environment_of_any_name_is_no_result_and_is_told_in_one_note(workspace):
+    """Seen: 50 files of pip as artifacts, a line for each of 100 more, and for links of node_modules a second note."""
+    for name in ("a/env/pyvenv.cfg", "a/env/lib/x.py", "b/node_modules/x.js", "a/result.txt"):
+        Path(workspace.work, name).parent.mkdir(parents=True, exist_ok=True)
+        Path(workspace.work, name).write_text("x")
+    Path(workspace.work, "a/env/lib64").symlink_to("lib")
+    Path(workspace.work, "b/node_modules/y").symlink_to("x.js")
+    Path(workspace.work, "linked").symlink_to("a")
+    result = collect(workspace, SandboxPolicy())
+    assert [file.path for file in result.files] == ["a/result.txt"]
+    assert result.skipped == [("linked", "is a symbolic link")]
+    assert {"a/env/pyvenv.cfg", "a/env/lib/x.py", "b/node_modules/x.js"} <= set(result.changed)  # stays for the session
+    (note,) = result.notes
+    assert note.startswith("5 hidden files are left out")
+
+
 async def test_an_interpreter_below_tmp_is_not_kept_with_the_sessions_temporary_files(tmp_path):
     """Its folder is mounted at its own place, which in the sandbox is inside of the ``/tmp`` that lasts."""
     if not tmp_path.is_relative_to("/tmp"):

@@ -394,6 +394,7 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
     search = None if secrets is None else FileSearch(secrets)
     result.files = outputs.files
     hard_links: dict[tuple[int, int], list[Entry]] = {}
+    environment = "/"  # how no path begins
     left_out = scratch = 0
     try:
         top = open_own_folder(workspace.work)
@@ -407,6 +408,8 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
         with contextlib.closing(walk.entries(top)) as entries:
             for entry in entries:
                 if entry.is_folder:
+                    if not entry.path.startswith(environment) and _is_environment(entry):
+                        environment = f"{entry.path}/"  # all in it comes next: depth first
                     if secrets is None or secrets.found_in(_bytes_of(entry.path)) is None:
                         result.folders.append(entry.path)
                     continue
@@ -422,7 +425,11 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
                         continue
                 secret = _secret_in(entry, search) if search is not None and stat.S_ISREG(entry.info.st_mode) else None
                 reason = secret or reason
-                if reason is None and is_scratch(entry.path):
+                no_result = is_scratch(entry.path) or entry.path.startswith(environment)
+                if no_result and secret is None and stat.S_ISLNK(entry.info.st_mode):
+                    scratch += 1  # dropped; nobody misses the links of node_modules/.bin one by one
+                    continue
+                if reason is None and no_result:
                     result.changed[entry.path] = entry.info  # for the session's next run; nobody's result
                     scratch += 1
                     continue
@@ -454,6 +461,15 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
     if left_out:
         result.notes.append(f"{left_out:,} more files were not collected.")
     return result
+
+
+def _is_environment(folder: Entry) -> bool:
+    """Whether a folder of the finished run is a virtual environment, whatever its name."""
+    try:
+        os.stat(f"{folder.name}/pyvenv.cfg", dir_fd=folder.folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 SCRATCH_FOLDERS = frozenset({"__pycache__", "node_modules", "venv", "__MACOSX"})

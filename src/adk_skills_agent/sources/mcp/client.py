@@ -232,6 +232,11 @@ class McpSkills:
                 await self._stream.aclose()
 
         async def bound(answer: Any) -> None:
+            if answer.status_code in (401, 403):  # the SDK says only that there was an error
+                token = f"does not take the bearer token of {TOKEN_VARIABLE}. Ask its operator for another"
+                if not os.environ.get(TOKEN_VARIABLE):
+                    token = f"wants a bearer token. Ask its operator for one, and set {TOKEN_VARIABLE}"
+                raise SourceError(f"{what} {token} ({answer.status_code}).")
             if answer.headers.get("content-encoding", "identity") != "identity":  # unpacking it would have no bound
                 raise SourceError(f"{what} sends an answer that is compressed, which nobody asked for.")
             answer.stream = Bounded(answer.stream)
