@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import IsolationLevel, Network, Status
-from adk_skills_agent.sandbox.process import supervise, watchdog
+from adk_skills_agent.sandbox.process import shortage, watchdog
 
 MIB = 1 << 20
 
@@ -394,7 +395,7 @@ for _ in range(30_000):
 time.sleep(20)
 print("still here")
 """
-    monkeypatch.setattr(watchdog, "machine_files", lambda before=watchdog.machine_files: (before()[0], 64_000))
+    monkeypatch.setattr(shortage, "machine_files", lambda before=shortage.machine_files: (before()[0], 64_000))
     result = await box.python(code, wall_seconds=30)
     assert b"still here" not in result.stdout
     assert (result.status, result.signal) == (Status.ERROR, 9)
@@ -511,8 +512,8 @@ for watch in watches:
 while True:
     os.write(1, bytes(1 << 16))
 """
-    monkeypatch.setattr(supervise, "_CALL_SECONDS", 0.0003)
-    monkeypatch.setattr(supervise, "_MORE_SECONDS", 0.01)
+    monkeypatch.setattr(threads, "CALL_SECONDS", 0.0003)
+    monkeypatch.setattr(threads, "_MORE_SECONDS", 0.01)
     result = await box.python(code, open_files=1000, output_flood_bytes=None)
     assert (result.status, result.signal) == (Status.OUTPUT_LIMIT, 9)
     assert result.notes[0] == "Stopped: it watches stdout so often that reading it takes long."
@@ -798,7 +799,7 @@ time.sleep(5)
 async def test_row_204_what_nobody_counts_ends_with_the_memory_of_the_machine(box, monkeypatch):
     """As if no count knew of sockets, and the machine had no memory left."""
     place = "adk_skills_agent.sandbox.process.watchdog"
-    monkeypatch.setattr(f"{place}.most_in_kernel", lambda *_, **__: 0)
+    monkeypatch.setattr(shortage, "most_in_kernel", lambda *_, **__: 0)
     now = watchdog.machine_memory
     monkeypatch.setattr(f"{place}.machine_memory", lambda: replace(now(), is_scarce=True))
     code = """
