@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import sys
 import tempfile
 import tomllib
 import tracemalloc
@@ -24,10 +26,10 @@ from adk_skills_agent.sources.consent import consent_page
 from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills
 from adk_skills_agent.sources.git import checkout
 from adk_skills_agent.sources.integrity import IntegrityCheck, locked_skill_at
-from adk_skills_agent.sources.lock_file import changed_manifest, read_skill_lock
+from adk_skills_agent.sources.lock_file import LockedSkill, changed_manifest, read_skill_lock
 from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
 from adk_skills_agent.sources.other_installers import read_other_lock
-from adk_skills_agent.sources.project import Project
+from adk_skills_agent.sources.project import Project, compare_all
 from adk_skills_agent.sources.signatures import read_signature_policy
 from adk_skills_agent.sources.store import SkillStore
 from adk_skills_agent.sources.tree import SkillTree, TreeFile, tree_of
@@ -665,6 +667,56 @@ def test_a_key_that_is_there_twice_is_left_to_tomllib(project: Project) -> None:
     project.lock_path.write_text(text.replace('name = "a"\n', 'name = "a"\nname = "b"\n', 1))
     with pytest.raises(ConfigError, match="is no TOML"):
         project.read_lock()
+
+
+# Comparing with two processes
+
+
+def many_installed(folder: Path) -> tuple[Project, list[tuple[LockedSkill, Path]]]:
+    """A project of 120 skills, some of them changed, with what is compared."""
+    project = Project(folder / "many", store=SkillStore(folder / "many-data/store"))
+    project.root.mkdir()
+    names = [f"skill-{number}" for number in range(120)]
+    project.add([fetched(make_tree(name, notes=name), name) for name in names])
+    for name in names[10:20]:
+        (project.skills_folder / name / "notes").write_text("other")
+    for name in names[30:36]:
+        (project.skills_folder / name / "new\udcff").write_text("")
+        (project.skills_folder / name / "SKILL.md").unlink()
+    shutil.rmtree(project.skills_folder / names[41])
+    (project.skills_folder / names[43] / "out").symlink_to("/etc/passwd")
+    return project, [(skill, project.folder_of(skill)) for skill in project.read_lock().skills.values()]
+
+
+@pytest.mark.slow
+def test_two_processes_say_what_one_says(tmp_path: Path):
+    project, pairs = many_installed(tmp_path)
+    said = compare_all(pairs)
+    assert [state.name for state in said if not state.is_same] == sorted(
+        f"skill-{number}" for number in (*range(10, 20), *range(30, 36), 41, 43)
+    )
+    assert compare_all(pairs, forks=True) == said == project.verify(forks=True)
+
+
+def test_when_the_second_process_is_killed_the_first_compares_everything(tmp_path: Path):
+    _, pairs = many_installed(tmp_path)
+    said = compare_all(pairs)
+    main = os.fork()
+    if main == 0:  # an audit hook cannot be taken away, so it lives in a process of its own
+        here, opened = os.getpid(), 0
+
+        def kill_the_second(event: str, arguments: tuple[object, ...]) -> None:
+            nonlocal opened
+            opened += event == "open"
+            if os.getpid() != here and opened > 40:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(kill_the_second)
+        try:
+            os._exit(0 if compare_all(pairs, forks=True) == said else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(main, 0)[1] == 0
 
 
 def test_packages_of_an_installed_skill_are_locked_outside_of_it(repository: Repository, run: Run, tmp_path: Path):

@@ -376,7 +376,7 @@ def verify_command(scope: Literal["project", "user"], require_signature: bool, a
 
     project = open_project(Path.cwd(), scope)
     _require_lock(project)
-    states = project.verify(project.signature_policy().demanding(require_signature))
+    states = project.verify(project.signature_policy().demanding(require_signature), forks=True)
     locked = [state for state in states if not state.unlocked]
     different = [state for state in locked if not state.is_same]
     unlocked = [state.name for state in states if state.unlocked]

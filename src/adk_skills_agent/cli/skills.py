@@ -140,7 +140,7 @@ def _list_installed(*, as_json: bool) -> None:
     found = []
     for project in (open_project(Path.cwd()), open_project(Path.cwd(), "user")):
         lock = project.read_lock().skills
-        for state in project.verify():
+        for state in project.verify(forks=True):
             locked = lock.get(state.name)
             origin = locked.origin if locked is not None else origin_by_gh(state.folder)
             found.append(
