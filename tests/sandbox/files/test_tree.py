@@ -12,6 +12,7 @@ import pytest
 
 from adk_skills_agent.sandbox.files.collect import disk_usage
 from adk_skills_agent.sandbox.files.removal import remove_tree
+from adk_skills_agent.sandbox.process.watchdog import DiskLimit
 
 MANY = 10**6
 SECONDS = 60.0
@@ -67,6 +68,28 @@ def test_a_count_ends_at_its_bounds(top):
         (top / f"d{number}" / "file").touch()
     assert disk_usage(str(top), 60, SECONDS)[1] == 60
     assert disk_usage(str(top), MANY, -1.0) == (0, 0)
+
+
+def test_row_451_what_lies_behind_many_folders_is_counted_in_some_look(top):
+    """Seen: 6,000 MiB behind 19,500 folders, with a limit of 256 MiB: a look ended before it came to them."""
+    for number in range(60):
+        (top / f"d{number}").mkdir()
+        (top / f"d{number}" / "file").touch()
+    hidden = os.listdir(top)[0]  # the last one of a walk in the order of the disk
+    (top / hidden / "large").write_bytes(bytes(1 << 20))
+    seen = [disk_usage(str(top), 90, SECONDS)[0] >= 1 << 20 for _ in range(60)]  # each sees half of them
+    assert 10 < sum(seen) < 50
+
+
+def test_row_451_the_last_look_at_a_run_has_time_for_all_of_it(top):
+    seconds: list[float] = []
+
+    def usage(most: int, time: float) -> tuple[int, int]:
+        seconds.append(time)
+        return 2 << 20, 1
+
+    assert "1 MiB are allowed" in str(DiskLimit(usage, 1 << 20, 20_000).excess_at_end())
+    assert min(seconds) >= 10
 
 
 def test_what_is_no_folder_is_an_error(top):

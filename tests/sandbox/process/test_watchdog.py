@@ -51,10 +51,13 @@ from adk_skills_agent.sandbox.process.tree import (
 from adk_skills_agent.sandbox.process.watchdog import (
     DiskLimit,
     Limits,
+    Seen,
     Watchdog,
     Watched,
+    _disk_problem,
     _held_problem,
     _hidden_memory,
+    _other_memory,
     _processes_problem,
     works_here,
 )
@@ -126,6 +129,63 @@ def test_row_250_files_that_take_long_to_count_keep_no_other_look_waiting():
         time.sleep(0.01)
     watchdog.remove(told.run)
     assert len(told.samples) > counted  # before, one look for each time that files were counted
+
+
+def test_row_452_runs_that_cost_nothing_prolong_nobodys_rest():
+    """Seen: ten runs that slept made the rest after a slow look eleven times as long; 2,300 MiB came meanwhile."""
+    seen = Seen(shared_by=11)
+
+    def work(seconds: float) -> None:
+        until = time.thread_time() + seconds
+        while time.thread_time() < until:
+            pass
+
+    before = time.monotonic()
+    with seen.dear("memory") as is_due:
+        assert is_due
+        work(0.02)
+    assert 0.2 <= seen._next["memory"] - before < 1.0  # 2.2 before
+    with seen.dear("memory") as is_due:
+        assert not is_due
+    with seen.dear("memory", at_once=True) as is_due:
+        assert is_due
+    seen.cost_of_others = 60.0  # never more than an equal part of the time for each
+    with seen.dear("files") as is_due:
+        work(0.02)
+    assert seen._next["files"] - time.monotonic() < 11 * 10 * 0.1
+
+
+def test_row_452_files_in_memory_that_may_have_grown_are_looked_at_at_once(monkeypatch):
+    looks: list[int] = []
+    place = "adk_skills_agent.sandbox.process.watchdog"
+    monkeypatch.setattr(f"{place}.memory_in_files", lambda pids: looks.append(1) or 100 << 20)
+    monkeypatch.setattr(f"{place}.swapped_out", lambda pids: 0)
+    run = Limits(MARKS, 512 << 20, None, (), lambda *_: None, lambda: None)
+    run.seen._next["memory"] = time.monotonic() + 60
+
+    def look(mebibytes: int) -> int:
+        now = MachineMemory(shared=mebibytes << 20)
+        _other_memory(run, 512 << 20, [], now, MachineMemory(), alone=False)
+        return len(looks)
+
+    run.seen.in_files = 100 << 20, 1000 << 20
+    assert look(1400) == 0  # with what it had it would be below the limit
+    assert look(1420) == 1
+    run.seen._next["memory"] = time.monotonic() + 60
+    assert look(1500) == 1
+
+
+def test_row_451_a_disk_that_goes_fast_is_looked_at_at_once(tmp_path, monkeypatch):
+    free, looks = [1 << 40], []
+    monkeypatch.setattr("adk_skills_agent.sandbox.process.watchdog._free", lambda _: free[0])
+    place = DiskLimit(lambda *_: looks.append(1) or (0, 0), 256 << 20, None, str(tmp_path))
+    run = Limits(MARKS, None, None, (place,), lambda *_: None, lambda: None)
+    assert (_disk_problem(run, []), len(looks)) == (None, 1)
+    run.seen._next["disk"] = time.monotonic() + 60
+    free[0] -= 250 << 20
+    assert (_disk_problem(run, []), len(looks)) == (None, 1)
+    free[0] -= 10 << 20
+    assert (_disk_problem(run, []), len(looks)) == (None, 2)
 
 
 def test_two_runs_whose_commands_had_the_same_process_id_are_both_looked_at():

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import itertools
 import os
+import random
 import re
 import stat
 import time
@@ -262,7 +263,8 @@ def disk_usage(path: str, max_entries: int, max_seconds: float) -> tuple[int, in
     up to the bounds.
 
     It holds one descriptor, however deep the tree is: the way back is "..", and is believed only when it leads to the
-    folder the walk came from. A script that moves folders meanwhile ends this look; the next one starts again.
+    folder the walk came from. A script that moves folders meanwhile ends this look; the next one starts again. Folders
+    come in random order: what lies behind more of them than there is time for would never be counted (row 451).
     """
     usage = _Usage(max_entries, time.monotonic() + max_seconds)
     folder = _open_live_folder(path)
@@ -335,6 +337,7 @@ class _Usage:
                     self._linked.add((info.st_dev, info.st_ino))
                 taken = info.st_blocks * 512
                 self.bytes += info.st_size if 0 < taken - info.st_size < _BLOCK_BYTES else taken
+        random.shuffle(folders)
         return folders
 
 

@@ -92,6 +92,7 @@ _MOST_MAPPED = 1 << 12  # of one file that a run can cut, which takes 2 ms then
 _LEAST_HIDDEN = 1 << 30  # what a machine writes besides in a while
 _MOST_WAITED_SECONDS = 0.5  # how long a run may keep a thread of the agent waiting, all its waits together
 _MOST_WAITED_FOR_USER = 2.0  # and the runs of a user together (row 377)
+_LAST_LOOK_SECONDS = 60.0  # at the disk of a run that is over: 20,000 folders take one
 _FORGIVEN = 0.05  # the share of the time that does not count: on a busy machine each lock is waited for now and then
 _FORGIVEN_TO_USER = 0.2  # many runs make wait more, and the share of each of them is not the user's
 _FOLDER_SHARE = 0.25  # of a wait for a folder counts: a slow disk makes wait, too
@@ -133,9 +134,9 @@ class DiskLimit:
         return None
 
     def excess_at_end(self) -> str | None:
-        """The same for a run that is over; raises OSError."""
+        """The same for a run that is over, of which nothing may be left out; raises OSError."""
         ceiling = MANY_ENTRIES if self.most_entries is None else self.most_entries + 1
-        return self.excess(*self.usage(ceiling, LOOK_SECONDS))
+        return self.excess(*self.usage(ceiling, _LAST_LOOK_SECONDS))
 
 
 TMP_NAMES = (str(TMP_DIR), "tmp_bytes")
@@ -158,9 +159,11 @@ class Seen:
         over: Whether it was ended; it takes a moment to go.
         before: The machine's memory when it began.
         met: Whether a look has seen it.
-        most_free: Bytes its disk had free when that was most.
-        has_time: Whether this look may still do what can take long; ``dear_seconds`` is what it took for that, and
-            ``shared_by`` how many runs share the time for it.
+        most_free: Bytes its disk had free when that was most; ``free`` is what it had at the last look.
+        has_time: Whether this look may still do what can take long; ``dear_seconds`` is what it took for that,
+            ``shared_by`` how many runs share the time for it, and ``cost_of_others`` what it takes for these.
+        costs: Seconds that the last look of each kind took.
+        in_files: Bytes in memory and in no process that it had at the last look, and those of the machine then.
     """
 
     user: str = ""
@@ -168,6 +171,7 @@ class Seen:
     before: MachineMemory | None = None
     met: bool = False
     most_free: int = 0
+    free: int = 0
     cpu_ticks: int = 0
     last_ticks: int = 0
     sampled: float | None = None
@@ -175,20 +179,25 @@ class Seen:
     has_time: bool = True
     dear_seconds: float = 0.0
     shared_by: int = 1
+    cost_of_others: float = 0.0
+    costs: dict[str, float] = field(default_factory=dict)
+    in_files: tuple[int, int] = (0, 0)
     _next: dict[str, float] = field(default_factory=dict)
 
     @contextlib.contextmanager
-    def dear(self, what: str, least_seconds: float = 0.0) -> Iterator[bool]:
+    def dear(self, what: str, least_seconds: float = 0.0, *, at_once: bool = False) -> Iterator[bool]:
         """A look that can take long; gives whether it is time for it. However long it takes, no other look waits for it
-        (row 250): the next of its kind comes when those of all runs would have had their share of the time.
+        (row 250): the next of its kind comes when those of all runs would have had their share of the time. Runs that
+        cost nothing prolong nobody's rest (row 452).
         """
         began, used = time.monotonic(), time.thread_time()
-        is_due = self.has_time and began >= self._next.get(what, 0.0)
+        is_due = self.has_time and (at_once or began >= self._next.get(what, 0.0))
         yield is_due
         if is_due:
-            used = time.thread_time() - used
+            used = self.costs[what] = time.thread_time() - used
             self.dear_seconds += used
-            self._next[what] = began + max(least_seconds, used * SHARE * self.shared_by)
+            rest = SHARE * min(used * self.shared_by, used + self.cost_of_others)
+            self._next[what] = began + max(least_seconds, rest)
 
 
 @dataclass(slots=True, eq=False)
@@ -486,8 +495,10 @@ class Watchdog:
                     now = machine_memory()
                     to_go, dear = self._shortages.to_go(runs, members, now)
                     files = self._shortages.files_beyond()
+                    cost = sum(sum(one.seen.costs.values()) for one in runs)
                 own, seen, self._looking = members[run.marks.run_id], run.seen, run
                 seen.has_time, seen.shared_by, seen.dear_seconds = dear < LOOK_SECONDS, len(runs), 0.0
+                seen.cost_of_others = cost - sum(seen.costs.values())
                 lowest = self._shortages.lowest or now
                 problem = (
                     run.beyond()
@@ -621,10 +632,14 @@ def _other_memory(
     before = run.seen.before or now
     pids = [info.shown for info in members]
     if now.shared - lowest.shared > limit // 2 or now.swapped - lowest.swapped > limit // 4:
-        used = 0
-        with run.seen.dear("memory") as is_due:
+        used, there, (had, of_machine) = 0, now.shared + now.swapped, run.seen.in_files
+        # Where all that has come since could be this one's, it is not left alone until the next look is due (row 452).
+        at_once = there - of_machine > max(limit - had, limit // 4)
+        with run.seen.dear("memory", at_once=at_once) as is_due:
             if is_due:
-                used = _own_memory(members, limit, memory_in_files(pids) + swapped_out(pids))
+                in_files = memory_in_files(pids) + swapped_out(pids)
+                run.seen.in_files = in_files, there
+                used = _own_memory(members, limit, in_files)
                 if alone:
                     used = max(used, _hidden_memory(run, limit, now.shared - before.shared, pids))
         if used > limit:
@@ -708,7 +723,15 @@ def _held_problem(run: Limits, members: list[ProcessInfo], now: MachineMemory) -
 
 
 def _disk_problem(run: Limits, members: list[ProcessInfo]) -> Problem | None:
-    with run.seen.dear("disk", _DISK_INTERVAL_SECONDS) as is_due:
+    walked = [(limit.folder, limit.most_bytes) for limit in run.disk if limit.folder and limit.most_bytes]
+    free, seen = 0, run.seen
+    with contextlib.suppress(OSError):  # it has just ended
+        free = min((_free(folder) for folder, _ in walked), default=0)
+    # As much as it may have went since the last look: a slow one is not waited for (row 451).
+    at_once = seen.free - free > min((most for _, most in walked), default=EVERYTHING)
+    with seen.dear("disk", _DISK_INTERVAL_SECONDS, at_once=at_once) as is_due:
+        if is_due:
+            seen.free = free
         excess = _excess_on_disk(run, members) if is_due else None
     return None if excess is None else (Status.DISK_LIMIT, f"Stopped: {excess}.")
 

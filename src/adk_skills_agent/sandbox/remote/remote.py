@@ -20,6 +20,7 @@ import os
 import re
 import shlex
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -143,6 +144,7 @@ class OnTheWay:
     """Bytes of requests and answers that are gathered, of all runs of this process elsewhere: an eighth of the memory.
 
     A run with more waits, and its user has no more of that than is left; the oldest run always goes on (rows 440, 444).
+    What another user has counts as an equal part at most, or large runs of one would keep everybody waiting (row 453).
     """
 
     def __init__(self) -> None:
@@ -164,8 +166,11 @@ class OnTheWay:
         wanted = self._held.get(sender, 0) + size
         if wanted <= _SMALL_REQUEST or not held or held[0][0] is sender:
             return False
-        left = machine_memory().available // _PARTS_ON_THE_WAY - sum(number for _, number in held)
-        own = sum(number for one, number in held if one.user == sender.user)
+        of_user = Counter({sender.user: 0})
+        for one, number in held:
+            of_user[one.user] += number
+        most, own = machine_memory().available // _PARTS_ON_THE_WAY, of_user.pop(sender.user)
+        left = most - own - sum(min(number, most // (len(of_user) + 1)) for number in of_user.values())
         return threads.more_for(own, left, size, times=1) < 1
 
 
