@@ -192,7 +192,7 @@ async def test_row_158_the_sessions_of_one_user_do_not_fill_the_disk(monkeypatch
     monkeypatch.setattr(shutil, "disk_usage", lambda _: _FULL)
     for number in range(8, 11):
         last = await _with_bytes(workspaces, "hostile", f"s{number}", 1 << 20)
-    await until_removed(workspaces)
+        await until_removed(workspaces)
     assert victim.exists()
     assert last.exists()
     assert sum(folder.is_dir() for folder in victim.parent.iterdir()) <= 6
@@ -459,6 +459,7 @@ async def test_a_folder_made_after_its_call_was_cancelled_and_its_owner_closed_i
     workspaces.close(owner)
     go_on.set()
     thread.join()
+    await until_removed(workspaces)
     assert list(other.path.parent.iterdir()) == [other.path]
     workspaces.close()
 

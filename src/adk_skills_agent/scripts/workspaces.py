@@ -353,6 +353,7 @@ class SessionWorkspaces:
                 workspace.doomed and not workspace.users and workspace.kept_in is None
             ):  # the call was cancelled and the toolset closed meanwhile
                 doomed.append(made)
+                self._leaving[made] = workspace.usage
         return made, doomed
 
     def _root_folder(self) -> Path:

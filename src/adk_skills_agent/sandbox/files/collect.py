@@ -13,7 +13,6 @@ import contextlib
 import errno
 import itertools
 import os
-import random
 import re
 import stat
 import time
@@ -337,7 +336,8 @@ class _Usage:
                     self._linked.add((info.st_dev, info.st_ino))
                 taken = info.st_blocks * 512
                 self.bytes += info.st_size if 0 < taken - info.st_size < _BLOCK_BYTES else taken
-        random.shuffle(folders)
+        seed = os.urandom(8)
+        folders.sort(key=lambda name: hash((seed, name)))
         return folders
 
 
