@@ -118,6 +118,19 @@ def test_row_398_a_skill_inside_a_skill_takes_no_other_ones_name(
     assert "shadowed-skill" in codes(registry)
 
 
+@pytest.mark.parametrize("name", ["SKILLS.md", "skill.txt", "Skill.markdown"])
+def test_a_file_that_is_almost_called_skill_md_is_told(make_skill: MakeSkill, name: str) -> None:
+    folder = make_skill("one", files={"scripts/run.py": ""})
+    (folder / "SKILL.md").rename(folder / name)
+    make_skill("two")
+    (folder.parent / "SKILLS.md").write_text("- one\n- two\n")  # a list of them
+    registry = discovered(folder.parent)
+    assert list(registry) == ["two"]
+    found = [(problem.code, problem.message) for problem in registry.diagnostics]
+    assert [code for code, _ in found] == ["skill-file-name"]
+    assert f"one/{name} is not called SKILL.md, so it is no skill. Rename it." in found[0][1]
+
+
 @pytest.mark.requirement("C4")
 def test_a_skill_file_in_lower_case_is_accepted_with_a_warning(make_skill: MakeSkill) -> None:
     folder = make_skill("one")

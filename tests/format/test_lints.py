@@ -47,6 +47,16 @@ def test_good_links_and_code_are_left_alone(write_skill, body: str) -> None:
     assert validate_skill(folder).lints == ()
 
 
+def test_folders_that_are_almost_called_as_agents_expect_are_named(write_skill) -> None:
+    folder = write_skill(WHEN, "x")
+    for name in ("script", "References", "assets", "data"):
+        (folder / name).mkdir()
+    assert [(found.code, found.message) for found in validate_skill(folder).lints] == [
+        ("folder-name", "The folder 'script' is not called 'scripts'; agents look there. Rename it."),
+        ("folder-name", "The folder 'References' is not called 'references'; agents look there. Rename it."),
+    ]
+
+
 def test_a_description_in_another_script_is_not_asked_for_english_words(write_skill) -> None:
     assert validate_skill(write_skill("name: pdf\ndescription: 读取文件", "x")).lints == ()
 

@@ -34,6 +34,7 @@ from adk_skills_agent.catalog.untrusted_files import (
 from adk_skills_agent.errors import CatalogError, SkillsError
 from adk_skills_agent.format import parse_head
 from adk_skills_agent.format.models import Diagnostic, Severity
+from adk_skills_agent.format.reading import ALMOST_SKILL_FILES
 from adk_skills_agent.platforms import O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
 
 
@@ -174,6 +175,7 @@ class _Walk:
         children: list[str] = []
         links: list[str] = []
         skill_files: list[str] = []
+        almost = ""
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
@@ -187,6 +189,8 @@ class _Walk:
                                 links.append(name)
                         elif name == VIRTUAL_ENVIRONMENT_MARK and path != self.root.path:
                             return Folder(path, stamp, settled, (), (), "")
+                        elif name.lower() in ALMOST_SKILL_FILES:
+                            almost = name
                     elif is_folder(entry):
                         problems.append(_skill_file_is_folder(entry.path))
                     else:
@@ -201,6 +205,8 @@ class _Walk:
             if skill_file != SKILL_FILE:
                 problems.append(_wrong_spelling(path, skill_file))
             children = [name for name in children if name not in RESOURCE_FOLDERS]
+        elif almost and RESOURCE_FOLDERS.issuperset(children):  # in a folder of skills it may be a list of them
+            problems.append(_almost_skill_file(path, almost))
         for names in (children, links):
             if names:
                 names.sort()
@@ -394,6 +400,12 @@ class _Walk:
 def _wrong_spelling(path: str, skill_file: str) -> Diagnostic:
     location = os.path.join(path, skill_file)
     message = f"{shown(location)} is not called exactly {SKILL_FILE}; other clients will not find it. Rename it."
+    return Diagnostic("skill-file-name", Severity.WARNING, message, location)
+
+
+def _almost_skill_file(path: str, name: str) -> Diagnostic:
+    location = os.path.join(path, name)
+    message = f"{shown(location)} is not called {SKILL_FILE}, so it is no skill. Rename it."
     return Diagnostic("skill-file-name", Severity.WARNING, message, location)
 
 

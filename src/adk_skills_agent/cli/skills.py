@@ -364,11 +364,12 @@ def _print_validation(results: Sequence[ValidationResult], unread: Sequence[Diag
         say_state(f"{len(valid)} of {len(results)} skills are valid.", good=not failed and not unread)
 
 
-_UNREADABLE = re.compile(r"YAML|frontmatter (?:not|must)")
+_UNREADABLE = re.compile(r"YAML|frontmatter (?:not|must)|Missing required file")
 _CAUSES = {
     "broken-quotes",
     "byte-order-mark",
     "leading-blank-lines",
+    "skill-file-name",
     "tab-indentation",
     "unquoted-colon",
     "unusual-closing-fence",

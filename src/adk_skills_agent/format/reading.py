@@ -216,6 +216,10 @@ SKILL_FILE_NAMES = ("SKILL.md", "skill.md")
 """Best first. The second is accepted as skills-ref does; the catalog reports it (C4)."""
 
 
+ALMOST_SKILL_FILES = frozenset({"skill", "skill.markdown", "skill.mdx", "skill.txt", "skills.md"})
+"""Names in lower case that were surely meant to be SKILL.md, and that nobody reads."""
+
+
 def find_skill_md(skill_dir: str | os.PathLike[str]) -> Path | None:
     """The SKILL.md of a folder, else its skill.md. Returns the path, or None when there is neither."""
     for name in SKILL_FILE_NAMES:

@@ -13,7 +13,7 @@ from adk_skills_agent.format.field_repairs import FIELDS, MAX_COMPATIBILITY_LENG
 from adk_skills_agent.format.frontmatter import parse_strict
 from adk_skills_agent.format.models import MAX_NAME_LENGTH, Diagnostic, ParsedSkill, Severity, nfkc
 from adk_skills_agent.format.parser import parse_read
-from adk_skills_agent.format.reading import find_skill_md, read_text, skill_folder
+from adk_skills_agent.format.reading import ALMOST_SKILL_FILES, find_skill_md, read_text, skill_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def validate_skill(path: str | os.PathLike[str]) -> ValidationResult:
     except (OSError, ValueError) as error:  # no permission on a parent; a NUL character in the path
         return ValidationResult(folder, [f"Path cannot be read: {folder} ({error})"])
     if skill_md is None:
-        return ValidationResult(folder, ["Missing required file: SKILL.md"])
+        return ValidationResult(folder, ["Missing required file: SKILL.md"], _almost_named(folder))
     try:
         read = read_text(skill_md)
     except ParseError as error:
@@ -185,8 +185,40 @@ def lint_skill(parsed: ParsedSkill, folder: Path) -> tuple[Diagnostic, ...]:
     description = parsed.metadata.description
     if description.isascii() and not _WHEN.search(description):
         note("description-without-when", "The description does not say when to use the skill; add `Use when ...`.")
+    _lint_folders(folder, note)
     _lint_links(parsed, folder, note)
     return tuple(found)
+
+
+def _almost_named(folder: Path) -> tuple[Diagnostic, ...]:
+    """The file that was meant to be SKILL.md, where there is one."""
+    try:
+        names = sorted(place.name for place in folder.iterdir() if place.name.lower() in ALMOST_SKILL_FILES)
+    except OSError:
+        return ()
+    if not names:
+        return ()
+    message = f"{names[0]!r} is not called SKILL.md, so nobody reads it. Rename it."
+    return (Diagnostic("skill-file-name", Severity.ERROR, message, str(folder / names[0])),)
+
+
+def _lint_folders(folder: Path, note: Callable[[str, str], None]) -> None:
+    """Name folders whose names are almost those that the specification and agents look for."""
+    try:
+        names = {entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)}
+    except OSError:
+        return
+    for meant, others in _ALMOST_FOLDERS.items():
+        for name in sorted(names):
+            if name.lower() in others or (name != meant and name.lower() == meant):
+                note("folder-name", f"The folder {name!r} is not called {meant!r}; agents look there. Rename it.")
+
+
+_ALMOST_FOLDERS: Mapping[str, frozenset[str]] = {
+    "scripts": frozenset({"script", "scipts", "scrips", "srcipts", "scritps"}),
+    "references": frozenset({"reference", "refrences", "refernces", "referances", "referencs"}),
+    "assets": frozenset({"asset", "assests", "asests", "assest"}),
+}
 
 
 def _lint_links(parsed: ParsedSkill, folder: Path, note: Callable[[str, str, int | None], None]) -> None:
