@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import preloaded
+from adk_skills_agent.cli import main as main_module
 from adk_skills_agent.sandbox.contract import IsolationLevel
 
 INSTALLED = Path(sys.executable).parent / "adk-skills"
@@ -371,6 +373,25 @@ def test_a_working_directory_that_was_removed_is_said(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=gone)
     assert done.returncode == 2
     assert done.stderr == "adk-skills: The working directory is not there any more. Change to a folder that is.\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "filename", "said"),
+    [
+        (errno.ENOSPC, "a.skill", "a.skill: No space left on device. Make room on the disk, or choose a folder on "),
+        (errno.EROFS, "a.skill", "a.skill: Read-only file system. Choose a folder that can be written to."),
+        (errno.EIO, None, "Input/output error\n"),
+    ],
+)
+def test_what_the_system_refuses_is_a_sentence_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, filename: str | None, said: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), filename)
+
+    monkeypatch.setattr(main_module.app, "main", fail)
+    assert main_module._run() == 1
+    assert said in capsys.readouterr().err
 
 
 def test_the_demo_shows_the_whole_job(tmp_path: Path) -> None:

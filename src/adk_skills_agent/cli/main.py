@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import io
 import os
@@ -202,8 +203,19 @@ def _run() -> int:
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not _has_working_directory():
             return _say("The working directory is not there any more. Change to a folder that is.", USAGE)
-        return _say(": ".join(filter(None, [str(error.filename or ""), error.strerror or str(error)])), FINDINGS)
+        where = f"{error.filename}: " if error.filename else ""
+        advice = _ADVICE.get(error.errno or 0, "")
+        return _say(f"{where}{error.strerror or error}{advice and '. '}{advice}", FINDINGS)
     return result if isinstance(result, int) else 0
+
+
+_ADVICE = {
+    errno.ENOSPC: "Make room on the disk, or choose a folder on another one.",
+    errno.EDQUOT: "Make room on the disk, or choose a folder on another one.",
+    errno.EROFS: "Choose a folder that can be written to.",
+    errno.EACCES: "Check who may read and write it, or choose another folder.",
+    errno.EPERM: "Check who may read and write it, or choose another folder.",
+}
 
 
 def _has_working_directory() -> bool:
