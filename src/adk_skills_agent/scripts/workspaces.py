@@ -37,6 +37,7 @@ from adk_skills_agent.platforms import (
 from adk_skills_agent.recent import Recent
 from adk_skills_agent.sandbox import (
     MAX_WAITING,
+    WHOSE,
     OnePerProcess,
     Semaphore,
     of_who_has_most,
@@ -125,7 +126,8 @@ class WorkspaceClaim:
             TooManyRuns: On entering: too many runs of the session wait for it already.
             WorkspaceUnavailable: On entering: another server works on the session, or its store cannot be used.
         """
-        own = self._workspace.turn.turn(_ONE_SESSION)
+        # File work in the turn counts for whoever has it, as before: for nobody in particular, it would be all users'.
+        own = self._workspace.turn.turn(WHOSE.get() or _ONE_SESSION)
         return own if self._store is None else _StoredTurn(self, self._store, writes=writes, call=call).within(own)
 
     @property

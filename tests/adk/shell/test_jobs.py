@@ -27,7 +27,7 @@ from adk_skills_agent.adk.shell import jobs as jobs_module
 from adk_skills_agent.adk.shell.jobs import MAX_JOBS, MAX_JOBS_OF_USER, Job, Jobs, bring_back, copy_workspace
 from adk_skills_agent.adk.tools import shell as shell_module
 from adk_skills_agent.errors import InvalidArguments, SandboxError
-from adk_skills_agent.sandbox import Redactor, Secret, SecretForms
+from adk_skills_agent.sandbox import WHOSE, Redactor, Secret, SecretForms
 
 
 class Desk:
@@ -450,9 +450,22 @@ async def test_row_450_a_copy_of_a_job_is_removed_in_a_thread_that_counts_for_it
         return folder, told
 
     monkeypatch.setattr(shell_module, "temporary_folder", heard)
+    users: list[str] = []
+    in_worker = shell_module.in_worker
+
+    async def counted(work: Callable[..., object], *arguments: object) -> object:
+        users.extend(WHOSE.get()[:1])
+        return await in_worker(work, *arguments)
+
+    monkeypatch.setattr(shell_module, "in_worker", counted)
     await desk("execute", command="echo hi", background=True)
     await desk.until("job-1", "never said")
+    while not threads:
+        await asyncio.sleep(0.01)
     assert [name.startswith("adk-skills-files") for name in threads] == [True]
+    assert len(users) >= 5
+    assert len(set(users)) == 1
+    assert users[0]
 
 
 def test_row_447_many_sessions_of_one_user_make_no_job_of_another_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
