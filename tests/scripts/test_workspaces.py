@@ -165,6 +165,27 @@ async def test_row_449_whoever_opens_a_session_waits_for_no_removal(monkeypatch:
     workspaces.close()
 
 
+async def test_a_folder_that_is_deeper_than_python_goes_is_deleted_and_those_behind_it_too() -> None:
+    """Seen: RecursionError in a thread nobody hears of, and the folder counted as free space from then on."""
+    workspaces = SessionWorkspaces(max_workspaces=2, idle_seconds=0.5)
+    paths = []
+    for number in range(2):
+        async with workspaces.use(workspace_key("app", "hostile", f"s{number}")) as workspace:
+            paths.append(workspace.path)
+    here = os.open(paths[0], os.O_RDONLY)
+    for _ in range(1_500):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    await asyncio.sleep(0.6)
+    async with workspaces.use(workspace_key("app", "victim", "s")):
+        await until_removed(workspaces)
+    assert not any(path.exists() for path in paths)
+    workspaces.close()
+
+
 async def until_removed(workspaces: SessionWorkspaces) -> None:
     """What was forgotten is deleted in a thread of its own."""
     async with asyncio.timeout(10):

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import heapq
 import inspect
 import logging
 import os
@@ -112,11 +113,17 @@ def of_who_has_most(
 
     ``held`` says what users have, with what is not among the things, and is counted down as these go.
     """
-    left = list(things)
-    while left:
-        thing = max(left, key=lambda one: held[user_of(one)])  # of equals the first
-        left.remove(thing)
-        held[user_of(thing)] -= size_of(thing)
+    left: dict[str, deque[tuple[int, _Thing]]] = {}
+    for number, thing in enumerate(things):
+        left.setdefault(user_of(thing), deque()).append((number, thing))
+    firsts = [(-held[user], own[0][0], user) for user, own in left.items()]  # of equals the first
+    heapq.heapify(firsts)  # there may be thousands, and event loops wait meanwhile
+    while firsts:
+        user = heapq.heappop(firsts)[2]
+        _, thing = left[user].popleft()
+        held[user] -= size_of(thing)
+        if left[user]:
+            heapq.heappush(firsts, (-held[user], left[user][0][0], user))
         yield thing
 
 

@@ -41,6 +41,7 @@ from adk_skills_agent.sandbox import (
     OnePerProcess,
     Semaphore,
     of_who_has_most,
+    remove_tree,
     temporary_folder,
     uninterrupted,
 )
@@ -565,4 +566,4 @@ _removal = OnePerProcess(lambda: ThreadPoolExecutor(1, thread_name_prefix="adk-s
 def _delete(*folders: Path) -> None:
     for folder in folders:
         for each in (folder, _tmp_of(folder), _skills_of(folder)):
-            shutil.rmtree(each, ignore_errors=True)
+            remove_tree(str(each))  # of any depth, where shutil.rmtree breaks; what stays is logged

@@ -490,6 +490,16 @@ def test_row_447_many_sessions_of_one_user_make_no_job_of_another_unknown(monkey
     assert sum(job.held for others in jobs._sessions.values() for job in others) <= 1_500
     with pytest.raises(InvalidArguments, match="There is no job"):
         jobs.of("session-0", "job-1")
+    monkeypatch.setattr(jobs_module, "MAX_JOBS_OF_USER", 0)
+    busy = jobs.start("busy", "new", owner, "sleep", 4, 1_000, lambda _: asyncio.sleep(60))
+    for number in range(9):  # nor do those that are refused
+        with pytest.raises(InvalidArguments, match="of this user"):
+            jobs.start(f"refused-{number}", "new", owner, "work", 4, 1_000, work)
+    assert busy.ended is None
+    monkeypatch.undo()
+    monkeypatch.setattr(jobs_module, "MAX_SESSIONS", 4)
+    run("another", "other")
+    assert jobs.of("theirs", "job-1").held == 200
     jobs.close(owner)
 
 

@@ -6,7 +6,19 @@ import os
 import time
 from pathlib import Path
 
-from adk_skills_agent.sandbox.files.removal import remove_tree
+from adk_skills_agent.sandbox.files.removal import remove_tree, temporary_folder
+from adk_skills_agent.sandbox.ray.worker import _Folder
+
+
+def make_deep(folder: Path) -> None:
+    here = os.getcwd()
+    try:
+        os.chdir(folder)
+        for _ in range(1500):
+            os.mkdir("d")
+            os.chdir("d")
+    finally:
+        os.chdir(here)
 
 
 def test_links_are_removed_and_what_they_point_to_stays(tmp_path: Path):
@@ -26,14 +38,7 @@ def test_links_are_removed_and_what_they_point_to_stays(tmp_path: Path):
 def test_a_tree_deeper_than_recursion_and_descriptors_allow_is_removed(tmp_path: Path):
     tree = tmp_path / "tree"
     tree.mkdir()
-    here = os.getcwd()
-    try:
-        os.chdir(tree)
-        for _ in range(1500):
-            os.mkdir("d")
-            os.chdir("d")
-    finally:
-        os.chdir(here)
+    make_deep(tree)
     before = len(os.listdir("/proc/self/fd"))
     assert remove_tree(str(tree)) is None
     assert not tree.exists()
@@ -41,6 +46,18 @@ def test_a_tree_deeper_than_recursion_and_descriptors_allow_is_removed(tmp_path:
     while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_temporary_folders_that_scripts_made_deep_go_too():
+    """Seen: a job's copy stayed for as long as the agent lived, beside all limits; a run on Ray failed."""
+    folder, remove = temporary_folder("job", make_deep)
+    make_deep(folder)
+    remove()
+    assert not folder.exists()
+    sent = _Folder()
+    make_deep(sent.work)
+    sent.remove()
+    assert not sent.work.exists()
 
 
 def test_names_like_the_ones_used_for_moving_and_odd_bytes_are_no_obstacle(tmp_path: Path):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
+from collections import Counter
 
 import pytest
 
 from adk_skills_agent.errors import TooManyRuns
-from adk_skills_agent.sandbox.threads import MAX_RUNNING, Semaphore
+from adk_skills_agent.sandbox.threads import MAX_RUNNING, Semaphore, of_who_has_most
 
 
 async def test_places_are_given_first_come_first_served_and_come_back():
@@ -279,3 +281,16 @@ async def test_row_433_a_place_that_is_kept_is_given_back_once_or_when_its_time_
         await asyncio.sleep(0.01)
     place.give_back()
     assert semaphore.held == 0
+
+
+def test_of_thousands_of_things_those_of_who_has_most_go_first_and_nobody_waits_long() -> None:
+    """Seen: 3.6 s for 5,000 things, with a lock held that event loops wait for."""
+    held = Counter({"ann": 5, "bob": 7, "eve": 7})
+    things = [("ann", 1), ("eve", 2), ("bob", 3), ("eve", 1), ("bob", 1)]
+    order = list(of_who_has_most(things, lambda thing: thing[0], held, lambda thing: thing[1]))
+    assert order == [("eve", 2), ("bob", 3), ("ann", 1), ("eve", 1), ("bob", 1)]
+    assert held == {"ann": 4, "bob": 3, "eve": 4}
+    many = [(f"user-{number % 20}", number) for number in range(5_000)]
+    began = time.thread_time()
+    assert len(list(of_who_has_most(many, lambda thing: thing[0], Counter(user for user, _ in many)))) == 5_000
+    assert time.thread_time() - began < 1

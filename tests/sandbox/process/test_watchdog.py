@@ -111,6 +111,15 @@ def test_a_run_that_cannot_be_looked_at_is_stopped_and_the_others_stay_watched(b
     assert [record.exc_info[1].args for record in caplog.records] == [("not foreseen",)]
 
 
+def test_where_the_machine_cannot_be_looked_at_one_run_is_stopped_and_the_others_stay_watched(monkeypatch):
+    first, other = Told(MARKS), Told(replace(MARKS, run_id="f" * 16))
+    watchdog = Watchdog()
+    monkeypatch.setattr(watchdog._shortages, "to_go", fail)
+    watchdog._look([run for told in (first, other) if (run := told.run.limits) is not None])
+    assert [status for status, _ in first.breaches] == [Status.ERROR]
+    assert other.breaches == []
+
+
 def test_row_250_files_that_take_long_to_count_keep_no_other_look_waiting():
     """Seen: with four runs of 38,000 files each nobody looked at memory for 6.7 s."""
     counted = 0

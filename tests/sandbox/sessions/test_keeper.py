@@ -109,6 +109,25 @@ async def test_row_445_sessions_of_one_user_that_run_end_none_of_those_who_have_
     assert sum(state is SessionState.READY for state in states.values()) <= 5
 
 
+async def test_row_445_whoever_waits_goes_on_when_an_idle_session_of_another_ends(make: Make) -> None:
+    """Seen: it waited until code of its own user ended, with a free place beside it."""
+    kept = make(sessions=4)
+    for user in ("ann", "bob"):
+        await kept.run("kept = 1", id=user, share=(user, user))
+    slow = [
+        asyncio.create_task(kept.run("import time\ntime.sleep(4)", id=f"g{number}", share=("greedy", f"g{number}")))
+        for number in range(2)
+    ]
+    await asyncio.sleep(0.5)
+    waits = asyncio.create_task(kept.run("1", id="g2", share=("greedy", "g2")))
+    await asyncio.sleep(0.5)
+    assert not waits.done()
+    await kept.sessions.reset_state("ann")
+    assert (await asyncio.wait_for(waits, 2)).status == "ok"
+    assert not any(task.done() for task in slow)
+    await asyncio.gather(*slow)
+
+
 async def test_sessions_that_run_are_not_ended_for_another_one_which_waits(make: Make) -> None:
     kept = make(sessions=1)
     slow = asyncio.create_task(kept.run("import time\ntime.sleep(0.5)\nkept = 1", id="a"))

@@ -210,7 +210,7 @@ class Jobs:
         if self._pid != os.getpid():
             self._reset()  # a forked child: the jobs are its parent's
         with self._mutex:
-            jobs = self._sessions.setdefault(key, [])
+            jobs = self._sessions.get(key, [])  # a session whose job is refused is none
             running = [job for job in jobs if job.ended is None]
             if len(running) >= most:
                 names = ", ".join(job.name for job in running)
@@ -226,6 +226,7 @@ class Jobs:
             self._count[key] = self._count.get(key, 0) + 1
             job = Job(f"job-{self._count[key]}", command, most_bytes, owner=owner, user=user)
             jobs.append(job)
+            self._sessions[key] = jobs
             self._forget(key, jobs)
             self._make_room()
             loop = self._running_loop()

@@ -243,7 +243,5 @@ def temporary_folder(kind: str, holder: object) -> tuple[Path, weakref.finalize[
 
 
 def _remove_own(folder: Path, owner: int) -> None:
-    import shutil
-
     if os.getpid() == owner:  # a forked child must not take its parent's files away
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(str(folder))

@@ -482,7 +482,7 @@ class Watchdog:
     def _look(self, runs: list[Limits]) -> float:
         """Look at these runs; how many seconds of that were for what can take long."""
         members: dict[str, list[ProcessInfo]] | None = None
-        now, dear, files = MachineMemory(), 0.0, 0
+        now, dear, cost, files = MachineMemory(), 0.0, 0.0, 0
         to_go: Mapping[Limits, Problem] = {}
         for run in runs:
             if run.seen.over:

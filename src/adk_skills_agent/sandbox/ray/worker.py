@@ -23,7 +23,7 @@ from typing import Any
 from adk_skills_agent.errors import SandboxError, SkillsError
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import IsolationLevel, IsolationReport, SandboxPolicy
-from adk_skills_agent.sandbox.files.removal import temporary_prefix
+from adk_skills_agent.sandbox.files.removal import remove_tree, temporary_prefix
 from adk_skills_agent.sandbox.local import local_sandbox
 from adk_skills_agent.sandbox.output import PathMapping
 from adk_skills_agent.sandbox.ray.wire import (
@@ -303,7 +303,7 @@ class _Folder:
 
     def remove(self) -> None:
         """Remove it with everything in it."""
-        shutil.rmtree(self._root, ignore_errors=True)
+        remove_tree(str(self._root))
 
 
 def _unpacked(files: bytes) -> _Folder:

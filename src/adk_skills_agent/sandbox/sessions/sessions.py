@@ -322,6 +322,8 @@ class Sessions:
             await uninterrupted(session.close())
         except SandboxError as error:
             _logger.warning("A session could not be ended properly: %s", error.message)
+        finally:
+            self._freed.set()
 
     # ---- time
 
