@@ -91,8 +91,9 @@ def test_an_address_nobody_answers_is_said_at_once_and_asked_again_by_the_next_r
         assert line.endswith("Check the address; `ray status` shows it. True"), line
 
 
-async def test_the_address_of_rays_client_is_refused_with_what_to_do() -> None:
-    pytest.importorskip("ray")
+async def test_the_address_of_rays_client_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # tests before this one may have joined a cluster
     with pytest.raises(SandboxUnavailable, match=r"`ray start --address HOST:PORT --num-cpus 0`"):
         await RaySandbox("ray://127.0.0.1:1").run(ExecutionRequest(("true",)))
 
