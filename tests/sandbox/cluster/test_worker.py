@@ -81,11 +81,16 @@ async def test_row_444_files_of_runs_are_gathered_and_taken_as_there_is_room(
 
     outcome = Outcome(changes=bytes(9 << 20), spilled=(b"x", None))
     assert outcome.size == (9 << 20) + 1
-    heard = asyncio.ensure_future(ray_sandbox._heard(answers(outcome), request, first))
-    await asyncio.sleep(0.3)
-    assert not heard.done()
-    way.release(second)
-    assert await heard is outcome
+    async with asyncio.timeout(0.2) as deadline:  # for the worker to answer, which it did
+        heard = asyncio.ensure_future(ray_sandbox._heard(answers(outcome), request, first, deadline))
+        await asyncio.sleep(0.3)
+        assert not heard.done()
+        way.release(second)
+        assert await heard is outcome
+        assert asyncio.get_running_loop().time() < (deadline.when() or 0) < asyncio.get_running_loop().time() + 0.2
+    async with asyncio.timeout(None) as deadline:
+        assert await ray_sandbox._heard(answers(outcome), request, first, deadline) is outcome
+        assert deadline.when() is None
 
 
 async def test_a_run_that_was_cancelled_before_it_came_does_not_begin() -> None:

@@ -15,7 +15,7 @@ from adk_skills_agent.errors import ConfigError, SandboxError, SandboxUnavailabl
 from adk_skills_agent.sandbox.contract import IsolationLevel, SandboxPolicy
 from adk_skills_agent.sandbox.local.sessions import LocalSessions
 from adk_skills_agent.sandbox.sessions.session import PythonSession, SessionRequest, SessionState
-from adk_skills_agent.sandbox.sessions.sessions import SessionLimits, sandbox_policy
+from adk_skills_agent.sandbox.sessions.sessions import SessionLimits, _Place, sandbox_policy
 
 Make = Callable[..., Kept]
 
@@ -285,7 +285,7 @@ async def test_what_a_listener_raises_ends_the_session_and_comes_out(make: Make)
 def test_sessions_end_with_their_loop_and_the_next_loop_begins_anew(nothing_left: None) -> None:
     level_table.require("namespaces")
     kept = Kept(Host("namespaces", IsolationLevel.NAMESPACES, LocalSessions, lambda: None))
-    assert asyncio.run(kept.run("kept = 1")).status == "ok"
+    assert asyncio.run(kept.run("kept = 1", share=("ann", "a"))).status == "ok"
 
     async def later() -> tuple[bool, str]:
         try:
@@ -294,8 +294,25 @@ def test_sessions_end_with_their_loop_and_the_next_loop_begins_anew(nothing_left
             await kept.sessions.close()
 
     reset, told = asyncio.run(later())
+    assert kept.sessions._places["a"].user == "ann"  # or all that began anew were one user's, who has most
     assert reset
     assert "event loop it lived in was closed" in told
+
+
+async def test_an_eviction_that_a_closed_loop_cut_off_promises_no_place_of_the_next_one() -> None:
+    class Endless:
+        async def close(self) -> None:
+            await asyncio.Event().wait()
+
+    sessions = Kept(Host("none", IsolationLevel.NAMESPACES, LocalSessions, lambda: None), SessionLimits(sessions=1))
+    places = sessions.sessions._places
+    places["idle"] = _Place("bob", session=Endless())  # type: ignore[arg-type]  # all that is asked of it
+    evicting = sessions.sessions._make_room("ann")
+    evicting.send(None)
+    assert sessions.sessions._promised.total() == 1
+    sessions.sessions._begin_anew("the event loop it lived in was closed")
+    evicting.close()  # as when it is collected as garbage
+    assert sessions.sessions._promised.total() == 0
 
 
 async def test_sessions_of_a_loop_that_goes_on_cannot_be_used_from_another(make: Make) -> None:

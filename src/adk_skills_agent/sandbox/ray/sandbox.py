@@ -286,9 +286,10 @@ class RaySandbox(Sandbox):
                 ) from error
             sent.clear()
             on_the_way().release(sender)
-            call = asyncio.ensure_future(_heard(answers, request, sender))
+            deadline = asyncio.timeout(longest_run(policy, _PATIENCE_SECONDS))
+            call = asyncio.ensure_future(_heard(answers, request, sender, deadline))
             try:
-                async with asyncio.timeout(longest_run(policy, _PATIENCE_SECONDS)):
+                async with deadline:
                     await asyncio.wait([call])
             except TimeoutError:
                 await uninterrupted(self._end(worker, number, "did not end a run in time"))
@@ -331,17 +332,22 @@ class RaySandbox(Sandbox):
         asking.cancel()
 
 
-async def _heard(answers: Any, request: ExecutionRequest, sender: _Sender) -> Outcome | Exception:
+async def _heard(
+    answers: Any, request: ExecutionRequest, sender: _Sender, deadline: asyncio.Timeout
+) -> Outcome | Exception:
     """Tell a run's callbacks what happens in it; the outcome, or what the first one raised that raises.
 
-    The outcome stays in Ray's object store until there is room for its files here.
+    The outcome stays in Ray's object store until there is room for its files here; that wait is none of the worker's.
     """
     async for reference in answers:
         answer: tuple[Event, ...] | int | Outcome = await reference
         if isinstance(answer, Outcome):
             return answer
         if isinstance(answer, int):
+            began, when = time.monotonic(), deadline.when()
+            deadline.reschedule(None)
             await on_the_way().add(sender, answer)
+            deadline.reschedule(None if when is None else when + time.monotonic() - began)
             continue
         for event in answer:
             try:

@@ -306,12 +306,13 @@ class Sessions:
             if chosen is None:
                 await self._freed.wait()
                 continue
-            self._promised[user] += 1  # or somebody else who waits would have the place, and one more would end
+            promised = self._promised  # not that of a loop or a process that begins anew meanwhile
+            promised[user] += 1  # or somebody else who waits would have the place, and one more would end
             try:
                 async with chosen.turn if not chosen.wanted else contextlib.nullcontext():
                     await self._drop(chosen, "its place was needed for another session")
             finally:
-                self._promised[user] -= 1
+                promised[user] -= 1
 
     async def _drop(self, place: _Place, why: str) -> None:
         session, place.session = place.session, None
@@ -373,10 +374,10 @@ class Sessions:
         self._loop = loop
 
     def _begin_anew(self, why: str) -> None:
-        lost = [name for name, place in self._places.items() if place.session is not None or place.lost]
+        lost = {name: place.user for name, place in self._places.items() if place.session is not None or place.lost}
         self._forget()
-        for name in lost:
-            self._places[name] = _Place(lost=why)
+        for name, user in lost.items():
+            self._places[name] = _Place(user, lost=why)
 
 
 def sandbox_policy(policy: SandboxPolicy) -> SandboxPolicy:
