@@ -115,17 +115,21 @@ async def test_row_445_whoever_waits_goes_on_when_an_idle_session_of_another_end
     for user in ("ann", "bob"):
         await kept.run("kept = 1", id=user, share=(user, user))
     slow = [
-        asyncio.create_task(kept.run("import time\ntime.sleep(4)", id=f"g{number}", share=("greedy", f"g{number}")))
+        asyncio.create_task(kept.run("import time\ntime.sleep(15)", id=f"g{number}", share=("greedy", f"g{number}")))
         for number in range(2)
     ]
-    await asyncio.sleep(0.5)
+    async with asyncio.timeout(10):
+        while sum(health.state is not SessionState.NEW for health in kept.sessions.health()) < 4:
+            await asyncio.sleep(0.05)
     waits = asyncio.create_task(kept.run("1", id="g2", share=("greedy", "g2")))
     await asyncio.sleep(0.5)
     assert not waits.done()
     await kept.sessions.reset_state("ann")
-    assert (await asyncio.wait_for(waits, 2)).status == "ok"
+    assert (await asyncio.wait_for(waits, 10)).status == "ok"
     assert not any(task.done() for task in slow)
-    await asyncio.gather(*slow)
+    for task in slow:
+        task.cancel()
+    await asyncio.gather(*slow, return_exceptions=True)
 
 
 async def test_sessions_that_run_are_not_ended_for_another_one_which_waits(make: Make) -> None:
