@@ -153,15 +153,18 @@ def test_row_452_runs_that_cost_nothing_prolong_nobodys_rest():
     with seen.dear("memory") as is_due:
         assert is_due
         work(0.02)
-    assert 0.2 <= seen._next["memory"] - before < 1.0  # 2.2 before
+    assert 0.2 <= seen._next["memory"][0] - before < 1.0  # 2.2 before
     with seen.dear("memory") as is_due:
         assert not is_due
+    with seen.dear("memory", at_once=True) as is_due:
+        assert not is_due  # some rest there is
+    time.sleep(max(0.0, seen._next["memory"][1] - time.monotonic()) + 0.01)
     with seen.dear("memory", at_once=True) as is_due:
         assert is_due
     seen.cost_of_others = 60.0  # never more than an equal part of the time for each
     with seen.dear("files") as is_due:
         work(0.02)
-    assert seen._next["files"] - time.monotonic() < 11 * 10 * 0.1
+    assert seen._next["files"][0] - time.monotonic() < 11 * 10 * 0.1
 
 
 def test_row_452_files_in_memory_that_may_have_grown_are_looked_at_at_once(monkeypatch):
@@ -170,7 +173,7 @@ def test_row_452_files_in_memory_that_may_have_grown_are_looked_at_at_once(monke
     monkeypatch.setattr(f"{place}.memory_in_files", lambda pids: looks.append(1) or 100 << 20)
     monkeypatch.setattr(f"{place}.swapped_out", lambda pids: 0)
     run = Limits(MARKS, 512 << 20, None, (), lambda *_: None, lambda: None)
-    run.seen._next["memory"] = time.monotonic() + 60
+    run.seen._next["memory"] = time.monotonic() + 60, 0.0
 
     def look(mebibytes: int) -> int:
         now = MachineMemory(shared=mebibytes << 20)
@@ -180,7 +183,7 @@ def test_row_452_files_in_memory_that_may_have_grown_are_looked_at_at_once(monke
     run.seen.in_files = 100 << 20, 1000 << 20
     assert look(1400) == 0  # with what it had it would be below the limit
     assert look(1420) == 1
-    run.seen._next["memory"] = time.monotonic() + 60
+    run.seen._next["memory"] = time.monotonic() + 60, 0.0
     assert look(1500) == 1
 
 
@@ -190,7 +193,7 @@ def test_row_451_a_disk_that_goes_fast_is_looked_at_at_once(tmp_path, monkeypatc
     place = DiskLimit(lambda *_: looks.append(1) or (0, 0), 256 << 20, None, str(tmp_path))
     run = Limits(MARKS, None, None, (place,), lambda *_: None, lambda: None)
     assert (_disk_problem(run, []), len(looks)) == (None, 1)
-    run.seen._next["disk"] = time.monotonic() + 60
+    run.seen._next["disk"] = time.monotonic() + 60, 0.0
     free[0] -= 250 << 20
     assert (_disk_problem(run, []), len(looks)) == (None, 1)
     free[0] -= 10 << 20

@@ -182,22 +182,24 @@ class Seen:
     cost_of_others: float = 0.0
     costs: dict[str, float] = field(default_factory=dict)
     in_files: tuple[int, int] = (0, 0)
-    _next: dict[str, float] = field(default_factory=dict)
+    _next: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def dear(self, what: str, least_seconds: float = 0.0, *, at_once: bool = False) -> Iterator[bool]:
         """A look that can take long; gives whether it is time for it. However long it takes, no other look waits for it
         (row 250): the next of its kind comes when those of all runs would have had their share of the time. Runs that
-        cost nothing prolong nobody's rest (row 452).
+        cost nothing prolong nobody's rest (row 452). With ``at_once`` the rest is shorter, as that of the thread itself
+        while memory or a disk goes fast.
         """
         began, used = time.monotonic(), time.thread_time()
-        is_due = self.has_time and (at_once or began >= self._next.get(what, 0.0))
+        next_look, soon = self._next.get(what, (0.0, 0.0))
+        is_due = self.has_time and began >= (soon if at_once else next_look)
         yield is_due
         if is_due:
             used = self.costs[what] = time.thread_time() - used
             self.dear_seconds += used
-            rest = SHARE * min(used * self.shared_by, used + self.cost_of_others)
-            self._next[what] = began + max(least_seconds, rest)
+            turn = min(used * self.shared_by, used + self.cost_of_others)
+            self._next[what] = began + max(least_seconds, turn * SHARE), began + turn * _LEAST_REST
 
 
 @dataclass(slots=True, eq=False)
