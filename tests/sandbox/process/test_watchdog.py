@@ -157,7 +157,11 @@ def test_row_452_runs_that_cost_nothing_prolong_nobodys_rest():
     assert 10 * cost <= then - before < 10 * cost + 1.0  # 110 times before
     assert soon < then  # some rest there is in any case
     later = time.monotonic() + 60
-    for at_once, times, due in ((False, (later, 0.0), False), (True, (later, later), False), (True, (later, 0.0), True)):
+    for at_once, times, due in (
+        (False, (later, 0.0), False),
+        (True, (later, later), False),
+        (True, (later, 0.0), True),
+    ):
         seen._next["memory"] = times
         with seen.dear("memory", at_once=at_once) as is_due:
             assert is_due is due
