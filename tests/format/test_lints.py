@@ -49,11 +49,11 @@ def test_good_links_and_code_are_left_alone(write_skill, body: str) -> None:
 
 def test_folders_that_are_almost_called_as_agents_expect_are_named(write_skill) -> None:
     folder = write_skill(WHEN, "x")
-    for name in ("script", "References", "assets", "data"):
+    for name in ("script", "References", "assets", "data", "resources", "agents"):
         (folder / name).mkdir()
     assert [(found.code, found.message) for found in validate_skill(folder).lints] == [
-        ("folder-name", "The folder 'script' is not called 'scripts'; agents look there. Rename it."),
         ("folder-name", "The folder 'References' is not called 'references'; agents look there. Rename it."),
+        ("folder-name", "The folder 'script' is not called 'scripts'; agents look there. Rename it."),
     ]
 
 

@@ -209,12 +209,14 @@ def _run() -> int:
     return result if isinstance(result, int) else 0
 
 
+_FULL = "Make room on the disk, or choose a folder on another one."
+_DENIED = "Check who may read and write it, or choose another folder."
 _ADVICE = {
-    errno.ENOSPC: "Make room on the disk, or choose a folder on another one.",
-    errno.EDQUOT: "Make room on the disk, or choose a folder on another one.",
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
     errno.EROFS: "Choose a folder that can be written to.",
-    errno.EACCES: "Check who may read and write it, or choose another folder.",
-    errno.EPERM: "Check who may read and write it, or choose another folder.",
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
 }
 
 

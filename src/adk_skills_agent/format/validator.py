@@ -204,21 +204,19 @@ def _almost_named(folder: Path) -> tuple[Diagnostic, ...]:
 
 def _lint_folders(folder: Path, note: Callable[[str, str], None]) -> None:
     """Name folders whose names are almost those that the specification and agents look for."""
+    import difflib
+
     try:
         names = {entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)}
     except OSError:
         return
-    for meant, others in _ALMOST_FOLDERS.items():
-        for name in sorted(names):
-            if name.lower() in others or (name != meant and name.lower() == meant):
-                note("folder-name", f"The folder {name!r} is not called {meant!r}; agents look there. Rename it.")
+    for name in sorted(names - _FOLDERS):
+        for meant in difflib.get_close_matches(name.lower(), _FOLDERS, 1, _ALMOST):
+            note("folder-name", f"The folder {name!r} is not called {meant!r}; agents look there. Rename it.")
 
 
-_ALMOST_FOLDERS: Mapping[str, frozenset[str]] = {
-    "scripts": frozenset({"script", "scipts", "scrips", "srcipts", "scritps"}),
-    "references": frozenset({"reference", "refrences", "refernces", "referances", "referencs"}),
-    "assets": frozenset({"asset", "assests", "asests", "assest"}),
-}
+_FOLDERS = frozenset({"scripts", "references", "assets"})
+_ALMOST = 0.85  # "reference" and "assests" are, "resources" and "agents" (in 95 and 44 of 2,066 real skills) are not
 
 
 def _lint_links(parsed: ParsedSkill, folder: Path, note: Callable[[str, str, int | None], None]) -> None:

@@ -127,7 +127,7 @@ class WorkspaceClaim:
             TooManyRuns: On entering: too many runs of the session wait for it already.
             WorkspaceUnavailable: On entering: another server works on the session, or its store cannot be used.
         """
-        # File work in the turn counts for whoever has it, as before: for nobody in particular, it would be all users'.
+        # File work in the turn counts for whoever has it; all users would be one user without a name (row 450).
         own = self._workspace.turn.turn(WHOSE.get() or _ONE_SESSION)
         return own if self._store is None else _StoredTurn(self, self._store, writes=writes, call=call).within(own)
 

@@ -46,7 +46,7 @@ from adk_skills_agent.adk.shell.skills import mounted_skills, permit_shell
 from adk_skills_agent.adk.skills.resources import mime_type_of
 from adk_skills_agent.adk.tools.base import ToolsetTool, answer_undeclared, failure, required_text, whole_number
 from adk_skills_agent.errors import ErrorCode, InvalidArguments, PackageError, SandboxError, SkillsError
-from adk_skills_agent.sandbox import Redactor, acting_for, in_worker, temporary_folder, uninterrupted
+from adk_skills_agent.sandbox import Redactor, in_worker, temporary_folder, uninterrupted
 from adk_skills_agent.scripts import workspace_key
 from adk_skills_agent.scripts.outcome import MODEL_STREAM_CHARS, refused_hosts
 from adk_skills_agent.scripts.plan import check_text
@@ -274,8 +274,7 @@ class ExecuteTool(ShellTool):
                 origin=origin, skill=call.skill, command=call.command, run=run_id, job=job.name, executor=shell.name
             )
             with _told(runtime, started, time.monotonic()) as ended:
-                with acting_for(share_of_session(tool_context)):  # a job's loop does not know whose it is (row 450)
-                    outcome, notes, stopped = await self._in_copy(tool_context, shell, call, policy, job, started)
+                outcome, notes, stopped = await self._in_copy(tool_context, shell, call, policy, job, started)
                 notes += told_missing(call, outcome)
                 answer = command_answer(outcome.to_model(notes=notes))
                 answer.pop("stdout", None)

@@ -77,11 +77,12 @@ def command(model: str, question: str | None, output: Path, as_json: bool) -> No
     with demo_model(model) as chosen:
         run_interruptible(_collect(chosen, run, steps, question, show=not as_json))
     written = write_files(output, {Path(name).name: content for name, content in run.files.items()})
-    failed = any(step.kind == "error" for step in steps) or len(written) < len(run.files)
+    broken = any(step.kind == "error" for step in steps)
+    failed = broken or len(written) < len(run.files)
     if not as_json:
         _conclude(run, written)
     attempts: list[Attempt] = []
-    if model == REHEARSED and not any(step.kind == "error" for step in steps):
+    if model == REHEARSED and not broken:
         attempts = run_interruptible(_second_act(show=not as_json))
         failed = failed or not all(attempt.contained for attempt in attempts)
     if as_json:

@@ -174,9 +174,8 @@ class ControlGroup:
         with contextlib.suppress(OSError, ValueError):
             if self._version == 2:
                 return value(f"{self.memory}/memory.stat", "sock")
-            return (
-                number(f"{self.memory}/memory.kmem.tcp.usage_in_bytes") or None
-            )  # nothing counts before a limit is set
+            # Nothing counts before a limit is set.
+            return number(f"{self.memory}/memory.kmem.tcp.usage_in_bytes") or None
         return None
 
     def cpu_seconds(self) -> float | None:
