@@ -270,6 +270,29 @@ class TestOnDisk:
         assert head.metadata.description.startswith("Derived text.")
         assert head.body == ""
 
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
+    @pytest.mark.parametrize("opening", ["----", "---  # a", "<!-- a -->\n---", "```yaml\n---", "\0---", "---"])
+    @pytest.mark.parametrize("cut", range(-5, 1))
+    def test_row_454_a_head_has_no_other_name_than_the_file(
+        self, write_skill, opening: str, encoding: str, cut: int
+    ) -> None:
+        """Seen: a page was read where the opening is an odd one, and its end can look like a fence in mid-line."""
+        mark = "\ufeff" if encoding != "utf-8" else ""
+        before = f"{mark}{opening}\nname: weather\ndescription: Use for CSV.\nnotes: >\n  "
+        filling = "b" * (4096 // len("a".encode(encoding)) - len(before) + cut)
+        text = f"{before}{filling}\n---x: y\nname: csv-tools\n---\nBody.\n"
+        path = write_skill(text=text.encode(encoding)) / "SKILL.md"
+        assert parse_head(path).metadata == parse_file(path).metadata
+        assert parse_head(path).metadata.name == "csv-tools"
+
+    def test_row_454_a_fence_beyond_what_is_read_of_a_head_counts(self, write_skill) -> None:
+        """The bound is in bytes for a head, and in characters for a file."""
+        text = (
+            f"---\nname: weather\ndescription: d\nnotes: >\n  a\n  ...\n  {'€' * 30_000}\nname: csv-tools\n---\nBody."
+        )
+        path = write_skill(text=text) / "SKILL.md"
+        assert parse_head(path).metadata == parse_file(path).metadata
+
     @pytest.mark.requirement("C20")
     def test_a_relative_path_gives_an_absolute_location_and_the_folder_name(self, write_skill, monkeypatch) -> None:
         monkeypatch.chdir(write_skill())

@@ -59,6 +59,17 @@ BYTE_ORDER_MARK = re.compile("(^\ufeff|[\r\n\x85\u2028\u2029])\ufeff")
 """A second one at the start, or one where a later line starts: libyaml passes over it, PyYAML's own takes it for text.
 """
 
+LONG = st.builds(  # around a border of what is read of a head
+    lambda before, border, by, after: (before + "b" * max(border + by - len(before.encode()), 0) + after).encode(),
+    st.builds(
+        lambda fence, head: f"{fence}\nname: a\ndescription: d\nx: >\n  {head}",
+        st.sampled_from(["---", "----", "--- # a", "<!-- a -->\n---", "\0---", "\n---"]),
+        st.one_of(st.just(""), PIECES),
+    ),
+    st.sampled_from([4_096, 65_536]),
+    st.integers(-6, 1),
+    st.builds(lambda end, rest: f"\n---{end}\nname: b\n---\n{rest}", st.sampled_from(["", "-", "x: y"]), PIECES),
+)
 MANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -91,7 +102,7 @@ def test_text_gives_a_skill_or_a_parse_error(text: str, folder: str) -> None:
 
 
 @MANY
-@given(st.one_of(st.binary(max_size=300), FILES.map(lambda text: text.encode("utf-8", "replace"))))
+@given(st.one_of(st.binary(max_size=300), FILES.map(lambda text: text.encode("utf-8", "replace")), LONG))
 @example(b"\xff\xfe-\x00-\x00-\x00\n\x00")
 @example(b"---\r")
 def test_bytes_on_disk_give_the_same_head_and_file(tmp_path: Path, data: bytes) -> None:

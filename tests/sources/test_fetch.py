@@ -15,6 +15,7 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -220,6 +221,38 @@ def test_row_198_a_file_from_elsewhere_names_nothing_of_this_machine(repository:
         with pytest.raises(SourceError, match="is on this machine"):
             fetch_skills(origin, ["b"], named_by=(elsewhere,))
     assert [one.name for one in fetch_skills(here, named_by=(read_origin(repository.url),))] == ["csv"]
+
+
+@pytest.mark.parametrize(
+    ("named", "scheme"),
+    [("git+ssh://git@nas/srv/b.git", "ssh"), ("git@nas:srv/b.git", "ssh"), ("git://8.8.8.8/b.git", "git")],
+)
+def test_row_456_neither_ssh_nor_git_go_where_only_they_know_what_others_named(
+    named: str, scheme: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Seen: ssh looked a name up in the user's settings, and logged in on a machine of the inner network."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\necho >> {tmp_path}/asked\nexit 1\n")
+    ssh.chmod(0o700)
+    monkeypatch.setenv("GIT_SSH_COMMAND", str(ssh))
+    real = socket.getaddrinfo
+
+    def unknown(host: str, *more: Any, **options: Any) -> Any:
+        if host == "nas":
+            raise socket.gaierror
+        return real(host, *more, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    elsewhere = (read_origin("git+https://example.com/x.git"),)
+    with pytest.raises(SourceError, match=f"may be in a private network.* by {scheme}://.*--allow-private"):
+        fetch_skills(read_origin(named), ["b"], named_by=elsewhere)
+    assert not (tmp_path / "asked").exists()
+    for allowed in ({"allow_private": True}, {"named_by": (read_origin("git+ssh://git@nas/srv/a.git"),)}):
+        if scheme == "ssh":  # control
+            with pytest.raises(SourceError, match="git"):
+                fetch_skills(read_origin(named), ["b"], **{"named_by": elsewhere, **allowed})
+            assert (tmp_path / "asked").exists()
+            (tmp_path / "asked").unlink()
 
 
 @pytest.mark.parametrize("moved", [False, True])

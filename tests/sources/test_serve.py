@@ -30,7 +30,7 @@ from repositories import Run, skill_text
 import preloaded
 from adk_skills_agent.cli.serve import serve_command
 from adk_skills_agent.cli.sources import open_registry
-from adk_skills_agent.errors import SourceError
+from adk_skills_agent.errors import ConfigError, SourceError
 from adk_skills_agent.sources import fetch
 from adk_skills_agent.sources.fetch import fetch_skills
 from adk_skills_agent.sources.mcp import client, server
@@ -101,18 +101,25 @@ def test_over_http_each_token_sees_its_part_and_no_token_nothing(
     tokens.write_text("# who\nfirst-token-0123456789\nsecond-token-0123456789 csv p*\n")
     tokens.chmod(0o600)
     with serving("--dir", served, "--tokens", tokens) as url:
-        monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", "first-token-0123456789")
+        here = url.removesuffix("/mcp")
+        monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", f"{here}=first-token-0123456789")
         assert McpSkills(url).folders() == ["csv", "pdf", "secret"]
-        monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", "second-token-0123456789")
+        others = "https://127.0.0.1=other http://127.0.0.1=another"
+        monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", f"{others} {here}=second-token-0123456789")
         skills = McpSkills(url)
         assert skills.folders() == ["csv", "pdf"]
         assert skills.trees(["pdf"])["pdf"].digests == read_tree(served / "pdf", "x").digests
         for wrong, said in (
-            ("first-token-012345678", r"does not take the bearer token of ADK_SKILLS_MCP_TOKEN.* \(401\)\.$"),
-            ("", r"wants a bearer token.*, and set ADK_SKILLS_MCP_TOKEN \(401\)\.$"),
+            (f"{here}=first-token-012345678", r"does not take the bearer token of ADK_SKILLS_MCP_TOKEN.* \(401\)\.$"),
+            ("", rf"wants a bearer token.*, and set ADK_SKILLS_MCP_TOKEN={here}=TOKEN \(401\)\.$"),
+            (others, "wants a bearer token"),  # row 455: what is set for another server is not sent
         ):
             monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", wrong)
             with pytest.raises(SourceError, match=said):
+                McpSkills(url).folders()
+        for nobodys in ("first-token-0123456789", "abc==", f"{here}=", f"{here}=first-token-0123456789 other"):
+            monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", nobodys)
+            with pytest.raises(ConfigError, match="does not say for which server it is"):
                 McpSkills(url).folders()
 
 

@@ -43,7 +43,8 @@ def parse_head(path: Path, opener: Opener = os.open) -> ParsedSkill:
     head = read_head(path, opener)
     split = split_frontmatter(head.text)
     if not head.complete:
-        if split.closed:
+        # A head that was cut anywhere else may look closed where the whole file goes on, with another name (row 454).
+        if head.closed and split.closed:
             try:
                 return _parse(head, split, _folder_name(path), path, _no_body)
             except _BodyNeeded:

@@ -46,6 +46,7 @@ class SkillFileText:
         text: Decoded, with every line end as ``\n``. A byte order mark is kept as U+FEFF.
         size: Size of the whole file, in bytes.
         complete: Whether ``text`` is the whole file.
+        closed: Whether ``text`` is a head that ends with its closing fence.
         diagnostics: What had to be repaired to get text (``invalid-utf8``, ``utf-16``, ``nul-bytes``).
     """
 
@@ -53,6 +54,7 @@ class SkillFileText:
     size: int
     complete: bool
     diagnostics: tuple[Diagnostic, ...] = ()
+    closed: bool = False
 
 
 def read_head(path: Path, opener: Opener = os.open) -> SkillFileText:
@@ -74,7 +76,7 @@ def read_head(path: Path, opener: Opener = os.open) -> SkillFileText:
     finally:
         os.close(fd)
     kept = data[:end] if end > 0 else data
-    return _text(path, kept, size, complete=ended or (len(kept) >= size > 0))
+    return _text(path, kept, size, complete=ended or (len(kept) >= size > 0), closed=end > 0)
 
 
 def read_text(path: Path, opener: Opener = os.open) -> SkillFileText:
@@ -166,7 +168,7 @@ def clean_text(text: str, file: str | None) -> tuple[str, list[Diagnostic]]:
     return text, diagnostics
 
 
-def _text(path: Path, data: bytes, size: int, complete: bool) -> SkillFileText:
+def _text(path: Path, data: bytes, size: int, *, complete: bool, closed: bool = False) -> SkillFileText:
     found: list[Diagnostic] = []
     try:
         text = data.decode("utf-8")
@@ -175,7 +177,7 @@ def _text(path: Path, data: bytes, size: int, complete: bool) -> SkillFileText:
     if "\r" in text or "\0" in text:  # decoded text has no surrogates to look for
         text, more = clean_text(text, str(path))
         found += more
-    return SkillFileText(text, size, complete, tuple(found))
+    return SkillFileText(text, size, complete, tuple(found), closed)
 
 
 def _decode_anyway(path: Path, data: bytes, error: UnicodeDecodeError, diagnostics: list[Diagnostic]) -> str:

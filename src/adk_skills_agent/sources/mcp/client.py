@@ -33,7 +33,10 @@ MAX_RECEIVED_VALUES = 2 * MAX_ANSWER_VALUES
 SECONDS = 60.0
 """For one request."""
 TOKEN_VARIABLE = "ADK_SKILLS_MCP_TOKEN"  # noqa: S105 - the name of a variable
-"""A bearer token for a server over HTTP; it is sent to the host that was named, and never kept."""
+"""Bearer tokens for servers over HTTP, each behind its server: ``https://HOST=TOKEN``, with blanks between several.
+
+They are never kept. One without a server would go to every other server, too, that a lock or an agent names (row 455).
+"""
 
 
 class McpSkills:
@@ -176,7 +179,7 @@ class McpSkills:
                 stack.enter_context(_sdk_without_tracebacks())
                 server: Any
                 if "://" in self._location:
-                    token = os.environ.get(TOKEN_VARIABLE)
+                    token = _token_for(self._location)
                     headers = {"Authorization": f"Bearer {token}"} if token else {}
                     http = await stack.enter_async_context(
                         create_mcp_http_client(headers={**headers, "Accept-Encoding": "identity"})
@@ -234,8 +237,11 @@ class McpSkills:
         async def bound(answer: Any) -> None:
             if answer.status_code in (401, 403):  # the SDK says only that there was an error
                 token = f"does not take the bearer token of {TOKEN_VARIABLE}. Ask its operator for another"
-                if not os.environ.get(TOKEN_VARIABLE):
-                    token = f"wants a bearer token. Ask its operator for one, and set {TOKEN_VARIABLE}"
+                if not _token_for(self._location):
+                    token = (
+                        "wants a bearer token. Ask its operator for one, and set "
+                        f"{TOKEN_VARIABLE}={_server(self._location)}=TOKEN"
+                    )
                 raise SourceError(f"{what} {token} ({answer.status_code}).")
             if answer.headers.get("content-encoding", "identity") != "identity":  # unpacking it would have no bound
                 raise SourceError(f"{what} sends an answer that is compressed, which nobody asked for.")
@@ -251,6 +257,28 @@ class McpSkills:
         if isinstance(error, SourceError | ConfigError) or not isinstance(error, Exception):
             return error
         return SourceError(f"{self.what()} cannot be asked: {said_by(error)}.")
+
+
+def _token_for(url: str) -> str:
+    """The token that the user has for a server; empty for none. Raises ``ConfigError`` when one has no server."""
+    found = ""
+    for word in os.environ.get(TOKEN_VARIABLE, "").split():
+        server, _, token = word.partition("=")
+        if "://" not in server or not token:
+            raise ConfigError(
+                f"A token in {TOKEN_VARIABLE} does not say for which server it is. Write https://HOST=TOKEN, and "
+                "blanks between several."
+            )
+        if _server(server) == _server(url):
+            found = token
+    return found
+
+
+def _server(url: str) -> str:
+    """Scheme, host and port of a URL, as a user would write them."""
+    parts = urlsplit(url.lower())
+    usual = {"https": ":443", "http": ":80"}.get(parts.scheme, "")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].removesuffix(usual)}"
 
 
 def _needed(entry: Mapping[str, Any]) -> dict[str, Any]:
