@@ -59,7 +59,7 @@ BYTE_ORDER_MARK = re.compile("(^\ufeff|[\r\n\x85\u2028\u2029])\ufeff")
 """A second one at the start, or one where a later line starts: libyaml passes over it, PyYAML's own takes it for text.
 """
 
-LONG = st.builds(  # around a border of what is read of a head
+LONG = st.builds(  # around a border of what is read of a head (row 454)
     lambda before, border, by, after: (before + "b" * max(border + by - len(before.encode()), 0) + after).encode(),
     st.builds(
         lambda fence, head: f"{fence}\nname: a\ndescription: d\nx: >\n  {head}",

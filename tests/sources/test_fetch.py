@@ -338,6 +338,24 @@ def test_row_139_trees_that_hold_each_other_are_not_listed_to_their_end(reposito
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.parametrize(("name", "depth"), [("a" * 250, 17), ("a", 258)])
+def test_row_457_a_repository_with_endless_paths_is_not_read(repository: Repository, name: str, depth: int):
+    """Seen: all that each path lies in was listed: 312 KB of folders in folders took 2 GB."""
+    tree = repository.git("rev-parse", "HEAD^{tree}")
+    for _ in range(depth):
+        tree = subprocess.run(
+            ["git", "mktree"],
+            cwd=repository.work,
+            input=f"040000 tree {tree}\t{name}\n",
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    repository.git("push", "--quiet", "--force", "origin", f"{repository.git('commit-tree', tree, '-m', 'deep')}:main")
+    with pytest.raises(SourceError, match="folders deep, so it is not read"):
+        fetch_skills(read_origin(repository.url), everything=True)
+
+
 def test_a_gemini_extension_and_an_agent_plugin_are_known_by_their_manifests(repository: Repository):
     repository.write({"gemini-extension.json": '{"name": "gem", "version": "1"}'})
     assert names(repository, "gem") == ["csv", "pdf"]

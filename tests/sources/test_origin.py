@@ -69,6 +69,18 @@ def test_folders_archives_and_bare_repositories_are_told_apart(tmp_path: Path):
         ("a/b/../../etc@main", "leaves the source"),
         ("pypi:../x", "names no package"),
         ("mcp:", "names no server"),
+        *(
+            (f"{scheme}://{host}:80/{path}", "names no server")  # row 458: git takes it for 127.0.0.1
+            for host in ("127.0.0.%31", "%31%32%37.0.0.1", "l%6fcalhost", "[::1%25lo]", "127。0。0。1")
+            for scheme, path in (
+                ("git+https", "r.git"),
+                ("ssh", "r.git"),
+                ("https", "r"),
+                ("https", "a.zip"),
+                ("https", "r/tree/main/x"),
+                ("https", ""),
+            )
+        ),
         ("https://[::1", "Correct the address"),
         ("https://h.example:99999", "Correct the address"),
         ("git+https://h.example:port/r.git", "Correct the address"),

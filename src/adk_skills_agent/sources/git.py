@@ -51,6 +51,8 @@ MAX_REPOSITORY_BYTES = 4 << 30
 MAX_MEMORY_BYTES = 4 << 30
 """Of each process of git."""
 _PATH_BYTES = 256
+MAX_LISTED_DEPTH, MAX_LISTED_BYTES = 256, 4_096
+"""Of the path of a file in a repository; what Linux can check out has no longer ones."""
 _LOOK_SECONDS = 0.1
 _SERVER_OPTIONS = "git -c uploadpack.allowFilter=true -c uploadpack.allowAnySHA1InWant=true upload-pack"
 """For a repository on this machine, whose own settings rarely allow what GitHub and GitLab do."""
@@ -168,6 +170,11 @@ class GitCheckout:
             match = _ENTRY.fullmatch(entry)
             if match is None or match[2] != b"blob":
                 continue  # a sub-module: a repository of its own
+            if len(match[4]) > MAX_LISTED_BYTES or match[4].count(b"/") > MAX_LISTED_DEPTH:  # row 457
+                raise SourceError(
+                    f"{without_credentials(self.url)} has a path of {len(match[4]):,} bytes, "
+                    f"{match[4].count(b'/'):,} folders deep, so it is not read. Ask its author for a shorter one."
+                )
             path = match[4].decode("utf-8", "surrogateescape")
             yield path, GitFile(match[3].decode(), _FILE_MODES.get(match[1], False), match[1] == b"120000")
 

@@ -17,7 +17,8 @@ _SHORT = r"(?P<repo>[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100})(?:/(?P<
 _SCP = r"(?P<user>[A-Za-z0-9._-]+)@(?P<host>[A-Za-z0-9.-]+):(?!//)(?P<path>[^@]+?)(?:@(?P<ref>.+))?"
 _PACKAGE = r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==(?P<version>[A-Za-z0-9.+!_-]+))?"
 _TREE = r"/(?P<repo>.+?)(?:/-)?/(?:tree|blob)/(?P<ref>[^/]+)(?:/(?P<path>.+))?"
-_SERVER = r"(?:[^\s@:/\\\[\]]+@)?(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s@:/\\\[\]]+)(?::\w*)?"  # as git reads one, too
+_SERVER = r"(?:[^\s@:/\\\[\]]+@)?(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\w*)?"
+"""As git reads one, too, which takes ``127.0.0.%31`` for ``127.0.0.1`` (row 458)."""
 _FETCHED_AT = r"[A-Za-z0-9][A-Za-z0-9._:+!-]{0,250}"
 _REF = r"(?!-)[A-Za-z0-9][A-Za-z0-9._/+-]{0,250}"
 
@@ -140,7 +141,7 @@ def strangers_origin(
 ) -> Origin:
     """The same for a source that the user did not name, but a file of a stranger: no MCP server (row 138).
 
-    One over stdio is a command of this machine, and one over HTTP is sent the user's token.
+    One over stdio is a command of this machine, and one over HTTP may be one that gets a token of the user's.
 
     Raises:
         ConfigError: As :func:`read_origin`, and for an MCP server.
@@ -209,13 +210,13 @@ def _url(text: str) -> Origin:
     if parts.scheme not in {"https", "http"} or not parts.hostname:
         raise ConfigError(f"{text!r} is no URL that skills can be got from. Use https, ssh or file.")
     if parts.path.lower().endswith(ARCHIVE_SUFFIXES):
-        return Origin(OriginKind.ARCHIVE, _without_secret(text))
+        return Origin(OriginKind.ARCHIVE, _plain_url(text))
     path = parts.path.rstrip("/")
     if not path or "/.well-known/" in parts.path:
-        return Origin(OriginKind.WELL_KNOWN, _without_secret(urlunsplit((parts.scheme, parts.netloc, path, "", ""))))
+        return Origin(OriginKind.WELL_KNOWN, _plain_url(urlunsplit((parts.scheme, parts.netloc, path, "", ""))))
     if found := re.fullmatch(_TREE, path):
         place = urlunsplit((parts.scheme, parts.netloc, f"/{found['repo']}", "", ""))
-        return Origin(OriginKind.GIT, _without_secret(place), found["ref"], found["path"] or "")
+        return Origin(OriginKind.GIT, _plain_url(place), found["ref"], found["path"] or "")
     return _git_url(text)
 
 
@@ -229,18 +230,18 @@ def _git_url(text: str) -> Origin:
     if parts.scheme not in {"https", "http", "ssh", "git", "file"}:
         raise ConfigError(f"{parts.scheme}:// is not fetched from. Use https, ssh or file.")
     path, _, ref = parts.path.partition("@")
-    place = _without_secret(urlunsplit((parts.scheme, parts.netloc, path.rstrip("/"), "", "")))
-    if parts.scheme != "file" and not re.fullmatch(_SERVER, parts.netloc):
-        raise ConfigError(f"{text!r} names no server. Write git+https://host/path.git@ref#folder.")
+    place = _plain_url(urlunsplit((parts.scheme, parts.netloc, path.rstrip("/"), "", "")))
     return Origin(OriginKind.GIT, place, ref, subpath)
 
 
-def _without_secret(url: str) -> str:
-    """The URL, refused when it has a password: a lock is committed, and must not carry one."""
+def _plain_url(url: str) -> str:
+    """The URL, refused when it has a password, because a lock is committed, or a host that others may read otherwise."""
     parts = urlsplit(url)
     if parts.password is not None or (parts.username and parts.scheme in {"https", "http"}):
         raise ConfigError(
             f"The URL of {parts.hostname} has a user or a token in it, and it would be written into the lock. "
             "Leave it out, and give it to git's credential helper."
         )
+    if parts.scheme != "file" and not re.fullmatch(_SERVER, parts.netloc):
+        raise ConfigError(f"{url!r} names no server. Write https://host/path, with a host of plain letters and digits.")
     return url
