@@ -80,6 +80,28 @@ async def test_row_357_of_two_ids_with_the_same_name_the_first_has_it():
     registry.remove_source("google")
 
 
+async def test_row_464_an_author_who_renames_a_skill_does_not_get_the_name_of_another():
+    """Seen: the scripts of the first id ran with what the owner had granted to the second."""
+
+    class Renaming(Registry):
+        names = {"stranger/csv": "csv", "acme/weather": "weather"}  # noqa: RUF012
+
+        async def get_skill(self, *, name: str) -> google.adk.skills.Skill:
+            skill = await super().get_skill(name="private-pdf-7")
+            frontmatter = skill.frontmatter.model_copy(update={"name": self.names[name]})
+            return skill.model_copy(update={"instructions": name, "frontmatter": frontmatter})
+
+    registry = Renaming()
+    source = RegistrySource(registry, list(registry.names))
+    assert [skill.name for skill in await source.list_metadata()] == ["csv", "weather"]
+    registry.names = registry.names | {"stranger/csv": "weather"}
+    assert [skill.name for skill in await source.list_metadata()] == ["weather"]
+    assert (await source.read_file("weather", "SKILL.md")).endswith(b"\nacme/weather")
+    anew = RegistrySource(registry, list(registry.names))
+    assert [skill.name for skill in await anew.list_metadata()] == ["weather", "weather"]
+    assert (await anew.read_file("weather", "SKILL.md")).endswith(b"\nacme/weather")
+
+
 async def test_an_id_that_is_gone_leaves_a_diagnostic():
     registry = SkillsRegistry()
     assert registry.add_source(RegistrySource(Registry(), ["gone"]), name="google") == 0

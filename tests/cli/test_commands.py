@@ -294,6 +294,18 @@ def test_run_says_which_argument_is_a_file_that_the_script_does_not_see(skills: 
     assert adk_skills(*arguments, "-i", "text.txt", cwd=tmp_path).stdout == "2\n"
 
 
+def test_row_460_a_path_means_the_skill_of_that_folder_and_none_in_it(tmp_path: Path) -> None:
+    """Seen: of the skills at and below a path the first of the alphabet was run, with what its name was granted."""
+    for folder, name in (("pdf", "pdf"), ("pdf/x", "deploy")):
+        (tmp_path / folder / "scripts").mkdir(parents=True)
+        (tmp_path / folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: Use for {name}.\n---\nBody.")
+        (tmp_path / folder / "scripts/run.py").write_text(f"print('{name}')")
+    (tmp_path / "link").symlink_to("pdf")
+    for path in ("./pdf", "pdf/SKILL.md", "./link"):
+        run = adk_skills("run", path, "run.py", "--min-isolation", "process", cwd=tmp_path)
+        assert run.stdout == "pdf\n", run.stderr
+
+
 def test_a_mistyped_folder_of_a_skill_names_the_nearest(skills: Path) -> None:
     there = skills.parent
     run = adk_skills("info", "./skills/conter", cwd=there)

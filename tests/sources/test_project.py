@@ -593,6 +593,21 @@ def test_row_399_a_folder_beside_a_locked_skill_does_not_take_its_name(project: 
         check.check("pdf", place.parent, lambda: "1")
 
 
+def test_row_459_a_skill_in_the_folder_of_a_locked_one_is_locked_with_it(project: Project):
+    """Seen: it was changed, and ran with its own keys while ``integrity="require"`` refused the outer one."""
+    inner = {"forms__SKILL.md": skill_text("forms"), "forms__run.py": "1"}
+    project.add([fetched(make_tree(**inner))])
+    folder = project.skills_folder / "pdf"
+    found = locked_skill_at(folder / "forms")
+    assert found is not None
+    assert (found[0].name, found[2]) == ("pdf", folder)
+    check = IntegrityCheck("require")
+    assert check.check("forms", folder / "forms", lambda: "1") == "1"
+    (folder / "forms/run.py").write_text("2")
+    with pytest.raises(IntegrityError, match="not what its lock says"):
+        check.check("forms", folder / "forms", lambda: "2")
+
+
 def test_row_406_what_was_found_as_locked_is_what_may_run(project: Project):
     """Seen: bytes that were exchanged while a run waited for its turn, or during the look, had the skill's keys."""
     project.add([fetched(make_tree())])

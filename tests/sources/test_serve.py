@@ -31,7 +31,8 @@ import preloaded
 from adk_skills_agent.cli.serve import serve_command
 from adk_skills_agent.cli.sources import open_registry
 from adk_skills_agent.errors import ConfigError, SourceError
-from adk_skills_agent.sources import fetch
+from adk_skills_agent.sources import fetch, well_known
+from adk_skills_agent.sources import http as web
 from adk_skills_agent.sources.fetch import fetch_skills
 from adk_skills_agent.sources.mcp import client, server
 from adk_skills_agent.sources.mcp.client import McpSkills
@@ -727,6 +728,31 @@ def test_row_162_the_skills_of_a_site_do_not_fill_the_memory_together(
         assert [skill.name for skill in fetch_skills(read_origin(url), ["csv"])] == ["csv"]
         with pytest.raises(SourceError, match="Name those you want"):
             fetch_skills(read_origin(url), ["other"])
+
+
+def test_row_462_the_files_of_one_skill_of_a_site_do_not_fill_the_memory_together(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Seen: all of them were kept before they were counted, 2,000 of 32 MiB."""
+    public = tmp_path / "public"
+    place = public / ".well-known/skills"
+    (place / "csv").mkdir(parents=True)
+    files = ["SKILL.md", *(f"{number}.bin" for number in range(9))]
+    for name in files:
+        (place / "csv" / name).write_bytes(b"x" * 1_000)
+    (place / "index.json").write_text(json.dumps({"skills": [{"name": "csv", "description": "d", "files": files}]}))
+    asked: list[str] = []
+    real = web.WebClient.get
+
+    def get(client: Any, url: str, most: int, **options: Any) -> bytes:
+        asked.append(url)
+        return real(client, url, most, **options)
+
+    monkeypatch.setattr(web.WebClient, "get", get)
+    monkeypatch.setattr(well_known, "MAX_TREE_BYTES", 2_500)
+    with site_at(public) as url, pytest.raises(SourceError, match="Ask its author to make it smaller"):
+        fetch_skills(read_origin(url), ["csv"])
+    assert sum(one.endswith(".bin") for one in asked) == 2
 
 
 def index_of(folder: Path) -> Path:

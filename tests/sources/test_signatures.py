@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,45 @@ def test_what_a_signed_tag_locked_is_verified_again_when_it_is_fetched_again(
     assert moved.returncode == 1
     assert "is not what the tag 'v1' names now" in moved.stderr
     assert not (project / ".agents/skills/pdf").exists()
+
+
+@needs_ssh
+def test_row_461_an_older_signed_commit_is_no_update(
+    repository: Repository, run: Run, tmp_path: Path, key: Path
+) -> None:
+    """Seen: who has the server but no key moved the branch back, and ``update`` took it as a newer version."""
+    project = tmp_path / "project"
+    demand(project, key)
+    sign_commit(repository, key, {"skills/pdf/A.md": "with a hole\n"})
+    time.sleep(1.1)
+    sign_commit(repository, key, {"skills/pdf/A.md": "mended\n"})
+    assert run("add", repository.bare, "--skill", "pdf", "--yes").returncode == 0
+    subprocess.run(["git", "update-ref", "refs/heads/main", "main~1"], cwd=repository.bare, check=True)
+    back = run("update", "--yes")
+    assert back.returncode == 1
+    assert "is older than" in back.stdout + back.stderr
+    assert (project / ".agents/skills/pdf/A.md").read_text() == "mended\n"
+    sign_commit(repository, key, {"skills/pdf/A.md": "newer\n"})
+    forth = run("update", "--yes")
+    assert forth.returncode == 0, forth.stderr
+    assert (project / ".agents/skills/pdf/A.md").read_text() == "newer\n"
+
+
+@needs_ssh
+def test_row_465_settings_in_pyproject_do_not_hide_what_the_manifest_demands(
+    repository: Repository, run: Run, tmp_path: Path, key: Path
+) -> None:
+    """Seen: with limits of the sandbox in pyproject.toml nobody read ``require-signature`` of adk-skills.toml."""
+    project = tmp_path / "project"
+    demand(project, key)
+    (project / "pyproject.toml").write_text("[tool.adk-skills.policy]\nmemory_bytes = 1000000000\n")
+    refused = run("add", repository.bare, "--skill", "pdf", "--yes")
+    assert refused.returncode == 1
+    assert "is not signed, and a signature is required" in refused.stderr
+    (project / "pyproject.toml").write_text("[tool.adk-skills.skills]\n")
+    both = run("add", repository.bare, "--skill", "pdf", "--yes")
+    assert both.returncode == 2
+    assert "both say what is wanted (skills, require-signature, signers)" in both.stderr
 
 
 @needs_ssh

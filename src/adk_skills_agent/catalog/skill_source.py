@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from datetime import UTC, datetime
@@ -41,6 +41,28 @@ MAX_SKILLS = 20_000
 MAX_BYTES = 64 << 20
 """Of one skill."""
 _T = TypeVar("_T")
+
+
+class FirstNames:
+    """Which place of a source has a name: authors write names, and grants, rules and approvals go by them (row 464)."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+
+    def places(self, names: Mapping[str, str]) -> list[str]:
+        """The places in the order in which they count, of those with one name first the one that is called so.
+
+        ``names`` is what each place calls itself now. One that called itself otherwise when it was first seen is left
+        out until the process is started anew, and the log says so.
+        """
+        for place, name in names.items():
+            if self._first.setdefault(place, name) != name:
+                logger.warning(
+                    "The skill %r of a source was called %r, and calls itself %r now, so it is left out.",
+                    *(place, self._first[place], name),
+                )
+        kept = [place for place, name in names.items() if self._first[place] == name]
+        return sorted(kept, key=lambda place: place.rpartition("/")[2] != names[place])
 
 
 class SkillSource(ABC):

@@ -185,9 +185,9 @@ def open_skill(name: str, dirs: Sequence[Path], *, trust_project: bool = False) 
     folder = path.parent if path.name.lower() == "skill.md" and path.is_file() else path
     if ("/" in name or not dirs) and folder.is_dir() and find_skill_md(folder) is not None:
         registry = open_registry([folder])
-        names = list(registry)
-        if names:
-            return registry.load_skill(names[0])
+        for item in registry.list_metadata():
+            if item.file is not None and folder.samefile(Path(item.file).parent):  # not one in it (row 460)
+                return registry.load_skill(item.name)
         for problem in registry.diagnostics:
             if problem.severity is Severity.ERROR:
                 raise FormatError(problem.message)

@@ -95,6 +95,11 @@ class GitCheckout:
         self.files: Mapping[str, GitFile] = dict(self._listed())  # path to file; nothing in sub-modules
         self._blobs: dict[str, bytes] = {}
 
+    @property
+    def committed(self) -> int:
+        """When it was committed, in seconds since 1970; a signature covers it."""
+        return int(_git(self._folder, "rev-list", "--max-count=1", "--timestamp", self.commit).split()[0])
+
     def skill_folders(self, subpath: str = "") -> list[str]:
         """The folders with a SKILL.md at or below a path."""
         below = [path for path in self.files if not subpath or path.startswith(subpath + "/")]

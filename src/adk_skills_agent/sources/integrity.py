@@ -49,6 +49,7 @@ class IntegrityCheck:
         try:
             found = locked_skill_at(folder)
             other = None if found is not None and found[0].name == name else locked_elsewhere(name, folder)
+            manifest = manifest_path(found[1].parent) if found is not None else folder
         except ConfigError as error:
             self._say(name, folder, (error.message,))
             return ""
@@ -56,16 +57,15 @@ class IntegrityCheck:
             self._say(name, folder, (f"the lock has this name for {other}",))
         if found is None:
             return ""
-        locked, lock = found
-        manifest = manifest_path(lock.parent)
+        locked, lock, whole = found
         current = version()
         stamp = f"{current} {locked.tree} {locked.signer} {_modified(manifest)}"
         with self._lock:
             known = self._seen.get(str(folder))
         if known is None or known[0] != stamp:
-            state = compare(locked, folder)
+            state = compare(locked, whole)
             try:
-                state = replace(state, unsigned=read_signature_policy(manifest).why_not(name, locked.signer))
+                state = replace(state, unsigned=read_signature_policy(manifest).why_not(locked.name, locked.signer))
             except ConfigError as error:
                 state = replace(state, unsigned=error.message)
             known = (stamp, () if state.is_same else (*state.sentences(), f"see {lock}"))
@@ -104,25 +104,26 @@ def _modified(path: Path) -> int:
         return 0
 
 
-def locked_skill_at(folder: Path) -> tuple[LockedSkill, Path] | None:
-    """The lock's entry for an installed skill, and the lock; None when no lock names that folder.
+def locked_skill_at(folder: Path) -> tuple[LockedSkill, Path, Path] | None:
+    """The lock's entry for an installed skill, the lock, and the folder that it names; None when no lock names that.
 
-    The lock names a place, which may be a link itself, or be reached by one (row 358). Raises ``ConfigError`` when the
-    lock cannot be used.
+    A skill in the folder of an installed one is a part of that (row 459). The lock names a place, which may be a link
+    itself, or be reached by one (row 358). Raises ``ConfigError`` when the lock cannot be used.
     """
     written = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
     places = (written, written.parent.resolve() / written.name, written.resolve())
     return next(filter(None, map(_locked_at, dict.fromkeys(places))), None)
 
 
-def _locked_at(place: Path) -> tuple[LockedSkill, Path] | None:
-    if place.parent.parts[-2:] != tuple(SKILLS_FOLDER.split("/")):
-        return None
-    root = place.parent.parent.parent
-    for lock in _locks_of(root):
-        found = read_skill_lock(lock).skills.get(place.name)
-        if found is not None and root / found.path == place:
-            return found, lock
+def _locked_at(place: Path) -> tuple[LockedSkill, Path, Path] | None:
+    for whole in (place, *place.parents):
+        if whole.parent.parts[-2:] != tuple(SKILLS_FOLDER.split("/")):
+            continue
+        root = whole.parent.parent.parent
+        for lock in _locks_of(root):
+            found = read_skill_lock(lock).skills.get(whole.name)
+            if found is not None and root / found.path == whole:
+                return found, lock, whole
     return None
 
 

@@ -260,22 +260,35 @@ _TABLE = ("tool", "adk-skills", "skills")
 
 
 def manifest_path(root: Path) -> Path:
-    """The file that says what is wanted: ``pyproject.toml`` where there is one, else ``adk-skills.toml``.
+    """The file that says what is wanted: ``pyproject.toml`` or ``adk-skills.toml``, whichever says it.
 
-    An ``adk-skills.toml`` stays the one when a ``pyproject.toml`` without ``[tool.adk-skills]`` comes later.
+    Raises ``ConfigError`` when both do: one of them would count for nothing, with what it demands (row 465).
     """
+    project, own = root / "pyproject.toml", root / "adk-skills.toml"
+    if not own.is_file():
+        return project if project.is_file() else own
+    if not project.is_file() or not _wants(project):
+        return own
+    if _wants(own):
+        raise ConfigError(
+            f"{project} and {own} both say what is wanted ({', '.join(_WANTS)}). Put it into one of them."
+        )
+    return project
+
+
+_WANTS = ("skills", "require-signature", "signers")
+"""What of ``[tool.adk-skills]`` makes a file the manifest; other tables there have settings."""
+
+
+def _wants(path: Path) -> bool:
     from adk_skills_agent.settings import read_toml
 
-    project, own = root / "pyproject.toml", root / "adk-skills.toml"
-    if not project.is_file():
-        return own
-    if not own.is_file():
-        return project
     try:
-        tools = read_toml(project, "project file").get(_TABLE[0])
+        tools = read_toml(path, "project file").get(_TABLE[0])
     except ConfigError:
-        return project  # whoever reads it says what is wrong with it
-    return project if isinstance(tools, Mapping) and _TABLE[1] in tools else own
+        return True  # whoever reads it says what is wrong with it
+    table = tools.get(_TABLE[1]) if isinstance(tools, Mapping) else None
+    return isinstance(table, Mapping) and not table.keys().isdisjoint(_WANTS)
 
 
 def read_wanted(path: Path) -> dict[str, Origin]:

@@ -235,7 +235,7 @@ def _git_url(text: str) -> Origin:
 
 
 def _plain_url(url: str) -> str:
-    """The URL, refused when it has a password, because a lock is committed, or a host that others may read otherwise."""
+    """The URL, refused with a password, because a lock is committed, or with a host that others may read otherwise."""
     parts = urlsplit(url)
     if parts.password is not None or (parts.username and parts.scheme in {"https", "http"}):
         raise ConfigError(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from adk_skills_agent.catalog.skill_source import MAX_BYTES, MAX_SKILLS, SkillSource
+from adk_skills_agent.catalog.skill_source import MAX_BYTES, MAX_SKILLS, FirstNames, SkillSource
 from adk_skills_agent.errors import (
     ConfigError,
     InvalidResourcePath,
@@ -210,6 +210,7 @@ class FsspecSource(SkillSource):
             raise ConfigError(f"{url.partition('://')[0]}:// cannot be used: {error}") from error
         self._key = f"{url} {sorted(options.items(), key=str)}"
         self._files: dict[str, dict[str, _Stored]] = {}
+        self._names = FirstNames()
         self._seen: object = None
 
     def cache_key(self) -> str:
@@ -275,8 +276,7 @@ class FsspecSource(SkillSource):
         below: dict[str, _Stored] = {
             path[len(root) :].strip("/"): (path, info.get("size")) for path, info in found.items()
         }
-        listed = []
-        files: dict[str, dict[str, _Stored]] = {}
+        found_in: dict[str, tuple[SkillMetadata, dict[str, _Stored]]] = {}
         left = MAX_BYTES
         for folder in skill_folders(below)[: MAX_SKILLS + 1]:  # the registry says that there are more
             prefix = f"{folder}/" if folder else ""
@@ -294,9 +294,11 @@ class FsspecSource(SkillSource):
             left -= len(text) - len(parsed.body)
             if left < 0:  # all that is listed is kept
                 raise RegistryError(f"The frontmatters of its skills have more than {MAX_BYTES >> 20} MiB together.")
-            if parsed.metadata.name not in files:
-                inside["SKILL.md"] = inside.pop(skill_file)
-                files[parsed.metadata.name] = inside
-                listed.append(parsed.metadata)
+            inside["SKILL.md"] = inside.pop(skill_file)
+            found_in[folder] = parsed.metadata, inside
+        files: dict[str, dict[str, _Stored]] = {}
+        places = self._names.places({folder: metadata.name for folder, (metadata, _) in found_in.items()})
+        for metadata, inside in map(found_in.__getitem__, places):
+            files.setdefault(metadata.name, inside)
         self._files = files
-        return listed
+        return [found_in[folder][0] for folder in places]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from adk_skills_agent.errors import ConfigError, SkillsError, SourceError
 from adk_skills_agent.sandbox import temporary_prefix
 from adk_skills_agent.sources.fetch import FetchedSkill, addresses_of, fetch_skills, whole_source
-from adk_skills_agent.sources.git import newest_commit
+from adk_skills_agent.sources.git import checkout, newest_commit
 from adk_skills_agent.sources.lock_file import LockedSkill
 from adk_skills_agent.sources.origin import Origin, OriginKind
 from adk_skills_agent.sources.project import Project, compare
@@ -295,11 +295,16 @@ def _newest(
     signatures: SignaturePolicy | None,
     named_by: Sequence[Origin] | None,
 ) -> Mapping[str, FetchedSkill | None | Literal["same"]]:
+    checked = ""
     if origin.kind is OriginKind.GIT:
         addresses = addresses_of(origin, allow_private=allow_private, named_by=named_by)
         commit = newest_commit(origin.location, origin.ref, allow_private=allow_private, addresses=addresses)
         if all(skill.commit == commit and (skill.signer or signatures is None) for skill in group):
             return {skill.origin.subpath: "same" for skill in group}
+        if signatures is not None and signatures.required:
+            checked = commit
+            for locked in sorted({skill.commit for skill in group} - {"", commit}):
+                _refuse_older(origin, commit, locked, allow_private=allow_private, addresses=addresses)
     # A package keeps the version that was asked for, as a repository keeps the branch.
     found = fetch_skills(
         origin,
@@ -309,7 +314,33 @@ def _newest(
         named_by=named_by,
         refused=refused,
     )
+    if checked and any(skill.commit != checked for skill in found):
+        raise SourceError(f"{origin} changed while it was looked at. Try again.")
     return {skill.origin.subpath: skill for skill in found}
+
+
+def _refuse_older(
+    origin: Origin, commit: str, locked: str, *, allow_private: bool, addresses: Sequence[str] | None
+) -> None:
+    """Whoever has the server has every commit that was ever signed, those with a hole, too (row 461).
+
+    Raises ``SourceError`` when what it gives was committed before what is installed, or nobody can tell.
+    """
+    times = []
+    for one in (commit, locked):
+        try:
+            with checkout(origin.location, one, allow_private=allow_private, addresses=addresses) as git:
+                times.append(git.committed)
+        except SourceError as error:
+            raise SourceError(
+                f"Whether the commit {commit[:12]} is newer than the one that is installed cannot be told: "
+                f"{error.message} Signed skills are not updated without that; remove and add them if you know."
+            ) from error
+    if times[0] < times[1]:
+        raise SourceError(
+            f"{origin} gives {commit[:12]} now, which is older than {locked[:12]}, which is installed, so it is not "
+            "taken. Ask its owner; to have the older one, remove the skill and add it with --ref."
+        )
 
 
 def _planned(

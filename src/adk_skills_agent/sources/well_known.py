@@ -15,7 +15,15 @@ from adk_skills_agent.errors import SourceError
 from adk_skills_agent.platforms import make_folder_below
 from adk_skills_agent.sources.archives import MAX_PACKED_BYTES, pack_tar, read_archive, skills_of
 from adk_skills_agent.sources.http import MissingPage, WebClient
-from adk_skills_agent.sources.tree import MAX_FILE_BYTES, MAX_FILES, SkillTree, TreeFile, check_paths, tree_of
+from adk_skills_agent.sources.tree import (
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    MAX_TREE_BYTES,
+    SkillTree,
+    TreeFile,
+    check_paths,
+    tree_of,
+)
 
 SCHEMA = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
 PLACES = ("/.well-known/agent-skills/index.json", "/.well-known/skills/index.json")
@@ -93,8 +101,16 @@ def fetch_published(client: WebClient, skill: PublishedSkill) -> SkillTree:
     """
     what = f"The skill {skill.name!r} of {urlsplit(skill.url).netloc}"
     if skill.kind == "files":
-        sent = {path: client.get(urljoin(skill.url, quote(path)), MAX_FILE_BYTES) for path in skill.files}
-        return tree_of({path: TreeFile(data) for path, data in sent.items()}, what)
+        files, left = {}, MAX_TREE_BYTES
+        for path in skill.files:
+            data = client.get(urljoin(skill.url, quote(path)), MAX_FILE_BYTES)
+            files[path] = TreeFile(data)
+            left -= len(data)
+            if left < 0:  # there may be 2,000 of 32 MiB (row 462)
+                raise SourceError(
+                    f"{what} has more than {MAX_TREE_BYTES >> 20} MiB. Ask its author to make it smaller."
+                )
+        return tree_of(files, what)
     data = client.get(skill.url, MAX_PACKED_BYTES)
     found = "sha256:" + hashlib.sha256(data).hexdigest()
     if found != skill.digest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from adk_skills_agent.catalog.skill_source import SkillSource
+from adk_skills_agent.catalog.skill_source import FirstNames, SkillSource
 from adk_skills_agent.errors import ResourceNotFound, SkillNotFound, nearest
 from adk_skills_agent.format.models import SkillMetadata
 
@@ -26,13 +26,15 @@ class RegistrySource(SkillSource):
     def __init__(self, registry: google.adk.skills.SkillRegistry, names: Sequence[str]) -> None:
         self._registry, self._ids = registry, tuple(names)
         self._files: dict[str, Mapping[str, bytes]] = {}
+        self._names = FirstNames()
 
     async def list_metadata(self) -> Sequence[SkillMetadata]:
         """Fetches each named skill."""
         files: dict[str, Mapping[str, bytes]] = {}
         listed = []
-        for identifier in self._ids:
-            skill = await self._registry.get_skill(name=identifier)
+        skills = {identifier: await self._registry.get_skill(name=identifier) for identifier in self._ids}
+        for identifier in self._names.places({identifier: skill.name for identifier, skill in skills.items()}):
+            skill = skills[identifier]
             files.setdefault(skill.name, _files_of(skill))  # as of what is listed twice: the first counts (row 357)
             listed.append(SkillMetadata(skill.name, skill.description))
         self._files = files
