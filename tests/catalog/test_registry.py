@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
+from adk_skills_agent.catalog import registry as registry_module
 from adk_skills_agent.catalog.untrusted_files import open_real, skill_file_opener
 from adk_skills_agent.errors import ErrorCode, ParseError, SkillNotFound
 
@@ -236,8 +237,12 @@ async def test_a_look_at_the_disk_does_not_make_readers_wait(
     assert registry.scope_of("one") == "explicit"
     assert registry.view("o*").search("thing")
     assert not look.done()
+    make_skill("two")
+    monkeypatch.setattr(registry_module, "LOOK_SECONDS", 0.01)
+    assert not await registry.refresh_if_due()  # row 463: a long look keeps no turn waiting, and goes on
     go_on.set()
-    assert not await look
+    assert await look
+    assert list(registry) == ["one", "two"]
 
 
 def test_refreshes_from_several_event_loops_and_threads_agree(make_skill: MakeSkill) -> None:

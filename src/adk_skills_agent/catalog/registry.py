@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 Missing: TypeAlias = Literal["error", "warn"]
 """The treatment of a folder that does not exist: an error, or a diagnostic."""
 
+LOOK_SECONDS = 2.0
+"""How long whoever asks whether anything is new waits for the answer."""
 _MAX_LOADED = 64  # skills whose instructions are kept in memory; more are read again
 
 
@@ -274,10 +276,11 @@ class SkillsRegistry(CatalogReader):
     async def refresh_if_due(self) -> bool:
         """Look at the disk when the last look is older than ``refresh_interval``, off the event loop.
 
-        Callers at the same time share one look.
+        Callers at the same time share one look. They go on with what was seen before when it takes longer than
+        ``LOOK_SECONDS``, as after a source has changed thousands of skills (row 463).
 
         Returns:
-            As :meth:`refresh`; False when it was not due.
+            As :meth:`refresh`; False when it was not due, or goes on.
         """
         if time.monotonic() < self._next_look:
             return False
@@ -287,8 +290,9 @@ class SkillsRegistry(CatalogReader):
         flight = self._flight
         if flight is None or flight[0] is not loop or flight[1].done():
             flight = self._flight = (loop, loop.create_task(asyncio.to_thread(self._refresh_due)))
-        # one caller's cancellation must not take the look away from the others
-        return await asyncio.shield(flight[1])
+        # It does not end with one of its callers, or with their patience.
+        done, _ = await asyncio.wait({flight[1]}, timeout=LOOK_SECONDS if self._current.version else None)
+        return flight[1].result() if done else False
 
     def _refresh_due(self) -> bool:
         with self._lock:

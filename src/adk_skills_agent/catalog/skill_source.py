@@ -37,6 +37,7 @@ DEADLINE_SECONDS = 10.0
 """How long a source may take to list its skills, or to give one, before the others go on without it."""
 REFRESH_SECONDS = 60.0
 """Between two questions to a source."""
+_REST = 10
 MAX_SKILLS = 20_000
 MAX_BYTES = 64 << 20
 """Of one skill."""
@@ -231,7 +232,10 @@ class SourceFeed:
         self._last = ""
         self.problems = ()
         if items is not None:
+            began = time.monotonic()
             self._take(items)
+            # Of a source with ever new skills a tenth of the time is spent on them (row 463).
+            self._next = max(self._next, time.monotonic() + _REST * (time.monotonic() - began))
             self._answered, self._listed_at = True, time.time()
             if self._kept is not None:
                 self._kept.save([item for item in items[:MAX_SKILLS] if isinstance(item, SkillMetadata)])

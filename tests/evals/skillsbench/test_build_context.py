@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import stat
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,6 +57,21 @@ def test_a_digest_changes_with_names_modes_and_bytes(context: Path) -> None:
     (context / "src/main.py").rename(context / "src/other.py")
     seen.add(digest_of(sources))
     assert len(seen) == 4
+
+
+def test_row_468_one_file_is_not_two(context: Path) -> None:
+    """Seen: a task's file had the digest of two files of another task, and was what that one's COPY put there."""
+    (context / "a").mkdir()
+    (context / "b").mkdir()
+    for folder in ("a", "b"):
+        (context / folder / "data").write_text("X")
+    (context / "a" / "tool").write_text("Y")
+    one, two = (find_sources(context, [f"a/{name}"], with_skills=True, line=1)[0] for name in ("data", "tool"))
+    kind = f"{stat.S_IFREG:o}\0{(context / 'a/tool').stat().st_mode & 0o777:o}"
+    for size in ("", "1\0"):
+        (context / "b/data").write_text(f"X\ntool\0{kind}\0{size}Y")
+        whole = find_sources(context, ["b/data"], with_skills=True, line=1)
+        assert digest_of(whole) != digest_of([one, two])
 
 
 def test_row_286_what_has_no_room_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

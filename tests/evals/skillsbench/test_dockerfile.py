@@ -4,6 +4,7 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.skillsbench.dockerfile import (
+    check_adds,
     check_sizes,
     copied_skills,
     environment_pairs,
@@ -132,3 +133,29 @@ def test_a_line_that_looks_like_many_flags_or_variables_is_read_at_once(value: s
     (_, instruction) = parse_dockerfile(f"FROM debian:12\nCOPY {value} /\n")
     assert instruction.json_form is None
     assert expanded(instruction.value, {})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ADD http://127.0.0.1:8500/x /x",
+        "add --chown=a:b https://example.com/x a /x/",
+        'ADD ["http://127.0.0.1/x", "/x"]',
+        "ARG A=http\nADD $A://127.0.0.1/x /x",
+        "ADD ${FROM_THE_BASE} /x",
+        "ADD git@127.0.0.1:x /x",
+        "ADD github.com/a/b /x",
+        "ONBUILD ADD http://127.0.0.1/x /x",
+        'ONBUILD add ["http://127.0.0.1/x", "/x"]',
+    ],
+)
+def test_row_467_the_engine_fetches_no_address_for_a_task(line: str) -> None:
+    """Seen: it did in the network of its machine, and a service of its loopback answered."""
+    with pytest.raises(ConfigError, match=r"line \d: ADD of an address is fetched"):
+        check_adds(f"FROM debian\n{line}\n")
+
+
+def test_other_adds_are_built() -> None:
+    check_adds(
+        "FROM debian\nADD a.tar.gz data.github /x/$DIR\nADD <<EOF /etc/x\nhttp://x\nEOF\nONBUILD RUN curl http://x\n"
+    )
