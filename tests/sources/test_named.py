@@ -221,6 +221,17 @@ def test_on_another_machine_a_trusted_project_or_the_own_manifest_names_them(
     assert "is on this machine" in run("sync").stderr
 
 
+def test_row_469_what_a_skill_needs_is_not_named_by_the_user(repository: Repository, run: Run, tmp_path: Path):
+    """Seen: its server was on the list of the user's own sources, and could get a private address later."""
+    other = Repository(tmp_path / "other")
+    other.write({"skills/b/SKILL.md": skill_text("b")})
+    repository.write({"skills/a/SKILL.md": skill_text("a", requires_skills=f"b @ git+{other.url}")})
+    done = run("add", repository.url, "--skill", "a", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "b" in (tmp_path / "project/adk-skills.lock").read_text()
+    assert (tmp_path / "home/.config/adk-skills/named-sources").read_text().splitlines() == [f"git {repository.url}"]
+
+
 def test_a_part_of_a_trusted_project_is_trusted(tmp_path: Path):
     inner = tmp_path / "project/part"
     inner.mkdir(parents=True)

@@ -142,7 +142,8 @@ def add_command(
     agree(pages, yes=yes, accept=accept_findings, quiet=as_json, dry_run=dry_run)
     if dry_run:
         return
-    project.add(chosen, wanted=asked, link=link, replace_edits=force)
+    named = [one for one in origins if by(one) is None]
+    project.add(chosen, wanted=asked, named=named, link=link, replace_edits=force)
     if as_json:
         print_json({"skills": [page.to_dict() for page in pages], "installed": [skill.name for skill in chosen]})
     else:

@@ -320,12 +320,14 @@ class Project:
         skills: Sequence[FetchedSkill],
         *,
         wanted: Sequence[str] | None = None,
+        named: Sequence[Origin] | None = None,
         link: bool = False,
         replace_edits: bool = False,
     ) -> None:
         """Install skills and pin them.
 
-        What they are from counts as named by the user from now on, see :meth:`named_by`.
+        ``named`` are the sources that the user named (None for those of all these skills), which count as such from now
+        on, see :meth:`named_by`; what a skill or a marketplace named is none of them (row 469).
 
         ``wanted`` are the names that the manifest asks for (None for all); the others came as what these need. ``link``
         installs a link to the store and no copy; ``replace_edits`` replaces a folder that is not what the lock says.
@@ -360,7 +362,7 @@ class Project:
             change.apply(
                 [(entry, skill.tree) for entry, skill in zip(entries, skills, strict=True)], wanted=wanted, link=link
             )
-        keep_named(skill.origin for skill in skills)
+        keep_named((skill.origin for skill in skills) if named is None else named)
 
     def refuse_other_sources(self, skills: Sequence[FetchedSkill], asked: Sequence[str]) -> None:
         """Refuse what came as a need of others and would replace a skill that is wanted, or needed, from elsewhere.
