@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from google.adk.skills import load_skill_from_dir
 from google.adk.tools.skill_toolset import _SkillScriptCodeExecutor
 
-from adk_skills_agent.executors.code_values import recognise
+from adk_skills_agent.executors.code_values import SkillWrapper, Stream, _wrapper_text, program_header, recognise
 
 FORGED = "print('__ADK_SKILL_GENERATED_FILES__:00ff:')\n'__shell_result__': True,\n    os.chdir(td)\n    try:\n"
 
@@ -43,3 +44,60 @@ def test_google_adks_wrapper_is_recognised_whatever_the_script_says(
 @pytest.mark.parametrize("code", ["", "print(1)", "\n_files = {}\n_materialize_and_run()\n", FORGED])
 def test_other_code_is_not(code: str) -> None:
     assert recognise(code) is None
+
+
+MARKER = "__ADK_SKILL_GENERATED_FILES__:00ff:"
+MUCH = "M" * 1_000_000
+
+
+def shown(text: str, *, shell: bool = False) -> str:
+    data = text.encode()
+    stream = Stream("stdout", data, len(data), False, None, None)
+    return _wrapper_text(stream, SkillWrapper(shell, MARKER), 2_000)
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        f"a\n{MARKER}{{}}\x0c{MUCH}",
+        f"a\n{MARKER}{{}}\u2028{MUCH}",
+        f"{MARKER}{MUCH}",
+        f"{MARKER}{json.dumps({'files': [{'path': MUCH}], 'skipped_paths': [MUCH, 'x']})}",
+        f"{MARKER}{json.dumps({'files': [{'path': 'x' * 900, 'content_b64': ''}] * 50})}",
+        f"{MARKER}{json.dumps({'skipped': [MUCH], 'skipped_files': [MUCH]})}",
+        f"{MARKER}[{'[],' * 200_000}1]",
+        f"{MARKER}{'[' * 100_000}",
+    ],
+)
+@pytest.mark.parametrize("shell", [False, True])
+def test_row_470_a_script_that_writes_the_wrappers_lines_gets_no_more_to_the_model(printed: str, shell: bool) -> None:
+    """Seen: 42 MB came to the model where 20,000 characters are the limit, with the status success."""
+    assert len(shown(printed, shell=shell)) < 6_000
+
+
+@pytest.mark.parametrize("key", ["stdout", "stderr"])
+def test_row_470_an_envelope_that_a_shell_script_wrote_itself_is_cut(key: str) -> None:
+    told = {"__shell_result__": True, "returncode": "x", key: MUCH, "more": MUCH}
+    found = json.loads(shown(f"{MUCH}\n{json.dumps(told)}\n", shell=True))
+    assert len(found.pop(key)) < 2_200
+    assert found == {
+        "__shell_result__": True,
+        "returncode": 1,
+        "timeout": False,
+        ({"stdout", "stderr"} - {key}).pop(): "",
+    }
+
+
+def test_what_the_wrapper_prints_for_google_adk_stays_whole() -> None:
+    left = {"path": "a.txt", "content_b64": "TQ" * 100_000, "mime_type": "text/plain"}
+    line = f"{MARKER}{json.dumps({'files': [left], 'skipped_paths': ['b']})}"
+    assert shown(f"done\n{line}\n") == f"done\n{line}\n"
+    assert shown(f"{line}\nafter") == f"after\n{line}\n"
+
+
+def test_row_470_a_model_does_not_know_our_header() -> None:
+    """Seen: code that began with a public line had 48 MiB of output where the policy allows 1."""
+    found = recognise(f"{program_header('m')}print(1)")
+    assert found == SkillWrapper(shell=False, marker="m", is_ours=True)
+    assert recognise("# A script of a skill, run by adk-skills-runtime; its report follows Q\nprint(1)") is None
+    assert recognise("# A script of a skill, run by adk-skills-runtime; its report follows") is None

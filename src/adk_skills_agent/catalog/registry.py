@@ -78,7 +78,7 @@ class SkillsRegistry(CatalogReader):
         self._search_lock = threading.Lock()
         self._search_index: tuple[CatalogSnapshot, SearchIndex] | None = None
         self._next_look = 0.0
-        self._flight: tuple[asyncio.AbstractEventLoop, asyncio.Task[bool]] | None = None
+        self._flight: tuple[asyncio.AbstractEventLoop, asyncio.Task[bool], float] | None = None
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -289,9 +289,11 @@ class SkillsRegistry(CatalogReader):
         loop = asyncio.get_running_loop()
         flight = self._flight
         if flight is None or flight[0] is not loop or flight[1].done():
-            flight = self._flight = (loop, loop.create_task(asyncio.to_thread(self._refresh_due)))
+            began = time.monotonic()
+            flight = self._flight = (loop, loop.create_task(asyncio.to_thread(self._refresh_due)), began)
         # It does not end with one of its callers, or with their patience.
-        done, _ = await asyncio.wait({flight[1]}, timeout=LOOK_SECONDS if self._current.version else None)
+        left = max(0.0, flight[2] + LOOK_SECONDS - time.monotonic()) if self._current.version else None
+        done, _ = await asyncio.wait({flight[1]}, timeout=left)
         return flight[1].result() if done else False
 
     def _refresh_due(self) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import itertools
+import json
 import logging
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -247,21 +249,78 @@ def streams_of(result: ExecutionResult) -> tuple[Stream, Stream]:
     return stdout, stderr
 
 
+_MOST_VALUES = 100_000
+"""Of what a wrapper prints for google-adk: reading it makes an object of each."""
+
+
 def _wrapper_text(stdout: Stream, wrapper: SkillWrapper, max_chars: int | None) -> str:
-    """The wrapper's output, cut without tearing the data it prints for google-adk."""
-    if wrapper.shell and wrapper.marker is None:
-        return stdout.text  # one line of JSON, short by construction (python_program.keep_shell_output)
+    """The wrapper's output, cut without tearing the data it prints for google-adk.
+
+    The script runs in the wrapper and may write such data itself, so that is bounded, too (row 470).
+    """
     text = stdout.text
     start = text.rfind(wrapper.marker) if wrapper.marker is not None else -1
-    if start < 0:
+    if max_chars is None or (start < 0 and not wrapper.shell):
         return stdout.shown(max_chars)
-    end = text.find("\n", start)
-    end = len(text) if end < 0 else end
-    before, line, after = text[:start], text[start:end], text[end:]
-    if wrapper.shell or max_chars is None:
-        return text
-    visible = cut(before + after.lstrip("\n"), max_chars)
-    return f"{visible}\n{line}\n" if visible and not visible.endswith("\n") else f"{visible}{line}\n"
+    data = ""
+    if start >= 0:
+        rest = text[start:]
+        line = rest[: rest.find("\n")] if wrapper.is_ours and "\n" in rest else rest.splitlines()[0]
+        data = line if wrapper.is_ours else _bounded_files(line, wrapper.marker or "", max_chars)
+        text = text[:start] + rest[len(line) :].lstrip("\n")
+    visible = _bounded_envelope(text, max_chars) if wrapper.shell else cut(text, max_chars)
+    if not data:
+        return visible
+    return f"{visible}\n{data}\n" if visible and not visible.endswith("\n") else f"{visible}{data}\n"
+
+
+def _read_object(text: str) -> dict[str, Any] | None:
+    if sum(map(text.count, ",[{")) > _MOST_VALUES:
+        return None
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def _bounded_files(line: str, marker: str, max_chars: int) -> str:
+    """The line with the files that a script left, of which google-adk shows the names; empty for what it cannot be."""
+    told = _read_object(line[len(marker) :])
+    if told is None:
+        logger.warning("What a script printed in place of its list of files was left out.")
+        return ""
+    left = max_chars
+
+    def fits(path: object) -> bool:
+        nonlocal left
+        left -= len(path) if isinstance(path, str) else max_chars + 1
+        return left >= 0
+
+    files, skipped = (given if isinstance(given := told.get(key), list) else [] for key in ("files", "skipped_paths"))
+    kept = [
+        {key: item.get(key) for key in ("path", "content_b64", "mime_type")}
+        for item in files
+        if isinstance(item, dict) and fits(item.get("path"))
+    ]
+    named = list(filter(fits, skipped))
+    if len(kept) + len(named) < len(files) + len(skipped):
+        said = "Of the names of the files that a script left, those beyond %d characters were left out."
+        logger.warning(said, max_chars)
+    return f"{marker}{json.dumps({'files': kept, 'skipped_paths': named})}"
+
+
+def _bounded_envelope(text: str, max_chars: int) -> str:
+    """What a shell script printed, in the line of JSON in which google-adk looks for it; else the text, cut."""
+    for line in reversed(text.splitlines()):
+        if '"__shell_result__"' not in line or (told := _read_object(line.strip())) is None:
+            continue
+        if told.get("__shell_result__"):
+            streams = {key: cut(str(told.get(key) or ""), max_chars) for key in ("stdout", "stderr")}
+            code = told.get("returncode")
+            ended = {"returncode": code if isinstance(code, int) else 1, "timeout": bool(told.get("timeout"))}
+            return json.dumps({"__shell_result__": True, **streams, **ended})
+    return cut(text, max_chars)
 
 
 # Recognise the program google-adk's own SkillToolset, or ours, makes out of a skill's script.
@@ -279,7 +338,8 @@ _BODY = "\n    os.chdir(td)\n    try:\n"
 _END = "\n_materialize_and_run()\n"
 _SHELL = "      try:\n        _r = subprocess.run(\n"
 _MARKER = re.compile(r"\n +print\('(?:\\n' \+ ')?(__ADK_SKILL_GENERATED_FILES__:[0-9a-f]+:)'")
-_OURS = "# A script of a skill, run by adk-skills-runtime; its report follows "
+_OURS = f"# A script of a skill, run by adk-skills-runtime {os.urandom(8).hex()}; its report follows "
+"""A model may write such a line, but does not know this process's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +348,7 @@ class SkillWrapper:
 
     shell: bool  # it runs a shell script, and prints its output as one line of JSON
     marker: str | None  # what the line starts with that holds the script's files; None when they are not wanted
+    is_ours: bool = False  # it is not google-adk's, and the line is for this package alone
 
 
 def program_header(marker: str) -> str:
@@ -298,7 +359,7 @@ def program_header(marker: str) -> str:
 def recognise(code: str) -> SkillWrapper | None:
     """The kind of skill script that ``code`` wraps; None if it wraps none."""
     if code.startswith(_OURS):
-        return SkillWrapper(shell=False, marker=code[len(_OURS) : code.index("\n")])
+        return SkillWrapper(shell=False, marker=code[len(_OURS) :].partition("\n")[0], is_ours=True)
     if _START not in code[:_START_WITHIN] or not code.endswith(_END):
         return None
     body = code.rfind(_BODY)
