@@ -65,7 +65,7 @@ def shown(text: str, *, shell: bool = False) -> str:
         f"{MARKER}{json.dumps({'files': [{'path': MUCH}], 'skipped_paths': [MUCH, 'x']})}",
         f"{MARKER}{json.dumps({'files': [{'path': 'x' * 900, 'content_b64': ''}] * 50})}",
         f"{MARKER}{json.dumps({'skipped': [MUCH], 'skipped_files': [MUCH]})}",
-        f"{MARKER}[{'[],' * 200_000}1]",
+        f"{MARKER}[{'[],' * 600_000}1]",
         f"{MARKER}{'[' * 100_000}",
     ],
 )

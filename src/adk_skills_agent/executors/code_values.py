@@ -249,7 +249,7 @@ def streams_of(result: ExecutionResult) -> tuple[Stream, Stream]:
     return stdout, stderr
 
 
-_MOST_VALUES = 100_000
+_MOST_VALUES = 1_000_000
 """Of what a wrapper prints for google-adk: reading it makes an object of each."""
 
 
@@ -274,7 +274,8 @@ def _wrapper_text(stdout: Stream, wrapper: SkillWrapper, max_chars: int | None) 
     return f"{visible}\n{data}\n" if visible and not visible.endswith("\n") else f"{visible}{data}\n"
 
 
-def _read_object(text: str) -> dict[str, Any] | None:
+def read_object(text: str) -> dict[str, Any] | None:
+    """An object that a script may have written in place of the program around it; None for what is none."""
     if sum(map(text.count, ",[{")) > _MOST_VALUES:
         return None
     try:
@@ -286,7 +287,7 @@ def _read_object(text: str) -> dict[str, Any] | None:
 
 def _bounded_files(line: str, marker: str, max_chars: int) -> str:
     """The line with the files that a script left, of which google-adk shows the names; empty for what it cannot be."""
-    told = _read_object(line[len(marker) :])
+    told = read_object(line[len(marker) :])
     if told is None:
         logger.warning("What a script printed in place of its list of files was left out.")
         return ""
@@ -313,7 +314,7 @@ def _bounded_files(line: str, marker: str, max_chars: int) -> str:
 def _bounded_envelope(text: str, max_chars: int) -> str:
     """What a shell script printed, in the line of JSON in which google-adk looks for it; else the text, cut."""
     for line in reversed(text.splitlines()):
-        if '"__shell_result__"' not in line or (told := _read_object(line.strip())) is None:
+        if '"__shell_result__"' not in line or (told := read_object(line.strip())) is None:
             continue
         if told.get("__shell_result__"):
             streams = {key: cut(str(told.get(key) or ""), max_chars) for key in ("stdout", "stderr")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from google.adk.code_executors.code_execution_utils import CodeExecutionResult, 
 from script_skill import FILES, Recording, result_of, run
 from tool_calls import agent_with, many_calls
 
+from adk_skills_agent.adk.running import script_program
+from adk_skills_agent.adk.running.adk_executor import SkillProgram
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 
 
@@ -219,3 +222,22 @@ async def test_a_large_skill_is_warned_of(
     with caplog.at_level(logging.WARNING):
         await result_of(ask, rehearse(run("hello.py")), toolset)
     assert "exceeding the recommended limit" in caplog.text
+
+
+@pytest.mark.parametrize("left", ["files", "skipped_paths"])
+def test_row_471_a_report_that_a_script_wrote_itself_is_bounded(left: str) -> None:
+    """Seen: it named 1,300,000 files, the event loop stood still for 21 s, and all of them went to the model."""
+    program = SkillProgram(path="scripts/run.py", argv=(), commands=(), seconds=1.0, watch=False, contents=False)
+    named = {
+        "files": [{"path": "x" * 9_000, "mime_type": "y" * 9_000, "size": 1}] * 500,
+        "skipped_paths": ["x" * 9_000] * 500,
+    }
+    told = {"return_code": 0, "timed_out": False, "stderr": "", "files": [], "skipped_paths": []} | {left: named[left]}
+    text, report = program.read(f"hello\n{program.marker}{json.dumps(told)}\n".encode())
+    assert text == b"hello"
+    assert report is not None
+    assert len(report.files) + len(report.skipped) == script_program.MAX_FILES
+    assert sum(len(file.path) + len(file.mime_type) for file in report.files) <= script_program.MAX_FILES * 8_192
+    assert sum(map(len, report.skipped)) <= script_program.MAX_FILES * 4_096
+    for broken in (f"[{'[],' * 600_000}1]", "[" * 100_000, f'"{"x" * (33 << 20)}"', "{}", "[]"):
+        assert program.read(f"hello\n{program.marker}{broken}\n".encode()) == (b"hello", None)

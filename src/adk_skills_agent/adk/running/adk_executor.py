@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import binascii
 import inspect
-import json
 import logging
 import os
 import re
@@ -29,7 +28,7 @@ from adk_skills_agent.adk.running import script_program
 from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun, saved_artifact
 from adk_skills_agent.adk.skills.known import SKILL_FILE
 from adk_skills_agent.errors import ErrorCode
-from adk_skills_agent.executors.code_values import CodeExecutionInput, program_header
+from adk_skills_agent.executors.code_values import CodeExecutionInput, program_header, read_object
 from adk_skills_agent.executors.remote import RemoteCodeExecutor, within_time
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.executors.threads import TooLate, in_thread
@@ -67,6 +66,7 @@ _GRACE_SECONDS = 3.0
 """After a script's time, for an executor to notice and to end it."""
 _NO_LIMIT = 1e9
 _PATH_BYTES = 4096
+_MOST_REPORT_BYTES = 32 << 20  # what is left has 16 MiB, a third more as text, and the error output
 _BEFORE = re.compile(rb"(?<![^\s\"'`(<\[=,:])[^\s\"'`(<\[=,:]*/$")
 """The folder that a path lies in, at the end of a text."""
 _OF_EXECUTOR = re.compile(r"\n?Code execution (?:exited with status|timed out after) [\d.]+(?: seconds)?\.$")
@@ -144,7 +144,7 @@ async def run_in_executor(
         found = await in_thread(lambda: execute(invocation, code_input), wait)
         if not hasattr(found, "stdout"):
             raise TypeError(f"the executor answered with a {type(found).__name__} instead of a result")
-        ended = _ended(executor, plan, program, found, time.monotonic() - began)
+        ended = await in_worker(_ended, executor, plan, program, found, time.monotonic() - began)
     except SystemExit as error:  # an executor that runs code in this process lets it through (S0-68 to S0-70)
         status = 0 if error.code is None else error.code if isinstance(error.code, int) else 1
         ended = Ended(told_result(executor, plan, b"", b"", status, time.monotonic() - began))
@@ -220,7 +220,7 @@ class SkillProgram:
     seconds: float | None  # its time; None for no limit
     watch: bool = False  # whether the program may end its own process when a Python script takes longer (S0-85)
     contents: bool = False  # whether the files that the script leaves come back, and not only their names
-    # a number used once, so that no script can forge the report
+    # a number used once, so that nothing a script prints by chance is taken for the report
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @property
@@ -271,15 +271,16 @@ class SkillProgram:
             return stdout, None
         line, _, after = rest.partition(b"\n")
         try:
-            told = json.loads(line)
+            # The script runs in the same interpreter, and may have written it (row 471).
+            told = (read_object(line.decode()) if len(line) <= _MOST_REPORT_BYTES else None) or {}
             files = tuple(
                 GeneratedFile(
-                    str(file["path"]),
-                    str(file["mime_type"]),
+                    str(file["path"])[:_PATH_BYTES],
+                    str(file["mime_type"])[:_PATH_BYTES],
                     int(file["size"]),
                     base64.b64decode(file["content_b64"]) if "content_b64" in file else None,
                 )
-                for file in told["files"]
+                for file in told["files"][: script_program.MAX_FILES]
             )
             code = told["return_code"]
             report = _Report(
@@ -287,7 +288,7 @@ class SkillProgram:
                 bool(told["timed_out"]),
                 str(told["stderr"]),
                 files,
-                tuple(str(path) for path in told["skipped_paths"]),
+                tuple(str(path)[:_PATH_BYTES] for path in told["skipped_paths"][: script_program.MAX_FILES]),
             )
         except (ValueError, KeyError, TypeError):
             logger.warning("what a script's program reported came back broken; the executor cut its output")
