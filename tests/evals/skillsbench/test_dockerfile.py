@@ -4,8 +4,8 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.skillsbench.dockerfile import (
-    check_adds,
     check_sizes,
+    for_engine,
     copied_skills,
     environment_pairs,
     expanded,
@@ -136,7 +136,7 @@ def test_a_line_that_looks_like_many_flags_or_variables_is_read_at_once(value: s
 
 
 @pytest.mark.parametrize(
-    "line",
+    "lines",
     [
         "ADD http://127.0.0.1:8500/x /x",
         "add --chown=a:b https://example.com/x a /x/",
@@ -145,17 +145,68 @@ def test_a_line_that_looks_like_many_flags_or_variables_is_read_at_once(value: s
         "ADD ${FROM_THE_BASE} /x",
         "ADD git@127.0.0.1:x /x",
         "ADD github.com/a/b /x",
+        "ADD \\\n  # why\n\n  http://127.0.0.1/x /x",
         "ONBUILD ADD http://127.0.0.1/x /x",
         'ONBUILD add ["http://127.0.0.1/x", "/x"]',
     ],
 )
-def test_row_467_the_engine_fetches_no_address_for_a_task(line: str) -> None:
+def test_row_467_the_engine_fetches_no_address_for_a_task(lines: str) -> None:
     """Seen: it did in the network of its machine, and a service of its loopback answered."""
-    with pytest.raises(ConfigError, match=r"line \d: ADD of an address is fetched"):
-        check_adds(f"FROM debian\n{line}\n")
+    with pytest.raises(ConfigError, match="ADD takes files here"):
+        for_engine(f"FROM debian\n{lines}\n")
 
 
-def test_other_adds_are_built() -> None:
-    check_adds(
-        "FROM debian\nADD a.tar.gz data.github /x/$DIR\nADD <<EOF /etc/x\nhttp://x\nEOF\nONBUILD RUN curl http://x\n"
-    )
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "RUN --mount=type=bind,source=d/link,target=/m,rw cat /m/x",
+        "RUN --mount=type=cache,target=/a --mount=type=secret,id=x cat /m/x",
+        "RUN --mount=type=$T,target=/m cat /m/x",
+        'RUN --mo"un"t=type=bind,target=/m cat /m/x',
+        "RUN --mo\\\nunt=type=bind,target=/m cat /m/x",
+        "RUN \\\n# why\n\n  --mount=type=bind,target=/m cat /m/x",
+        "# escape=`\nRUN `\n  --mount=type=bind,target=/m cat /m/x",
+        "RUN echo `\nRUN --mount=type=bind,target=/m cat /m/x",
+        "RUN echo \\\nRUN --mount=type=bind,target=/m cat /m/x",
+        "RUN <<EOF\nRUN --mount=type=bind,target=/m cat /m/x\nEOF",
+        "run\t--mount=type=bind,target=/m cat /m/x",
+        "RUN --network=host curl http://127.0.0.1/x",
+        "RUN --security=insecure id",
+        "ONBUILD RUN --mount=type=cache,id=../../..,target=/m cat /m/x",
+        'RUN --mount=type=cache,id="../..",target=/m cat /m/x',
+    ],
+)
+def test_row_472_no_mount_of_a_task_leads_out_of_its_build(lines: str) -> None:
+    """Seen: by three ways a build read and wrote any file of the machine, as root."""
+    with pytest.raises(ConfigError, match="RUN has no flags here but caches"):
+        for_engine(f"FROM debian\n{lines}\n")
+
+
+@pytest.mark.parametrize(
+    ("written", "built"),
+    [
+        ("RUN --mount=type=cache,id=../../..,target=/m cat /m/x", "RUN cat /m/x"),
+        (
+            "  run --mount=type=cache,target=/a --mount=type=tmpfs,target=/b \\\n  pip install x",
+            "  run \\\n  pip install x",
+        ),
+        (
+            "RUN --mount=type=cache,target=/var/cache/apt,sharing=locked \\\n    --mount=type=cache,target=/b \\\n  a && b",
+            "RUN \\\n  a && b",
+        ),
+        ("RUN \\\n --mount=type=cache,target=/b pip install --mount=x", "RUN pip install --mount=x"),
+        *(
+            (line, line)
+            for line in (
+                "ADD a.tar.gz data.github /x/$DIR",
+                "RUN curl -O http://x && docker run --mount=type=bind,source=/ x",
+                "COPY --from=one --chown=a:b x /x",
+                "ONBUILD RUN curl http://x",
+                "# RUN --mount=type=bind x",
+            )
+        ),
+    ],
+)
+def test_row_472_caches_are_left_out_and_other_lines_stay(written: str, built: str) -> None:
+    """Seen: a cache is everybody's who builds on the engine, and one task put a file there for the next one."""
+    assert for_engine(f"FROM debian\n{written}\nCMD x\n") == f"FROM debian\n{built}\nCMD x\n"

@@ -19,8 +19,8 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.skillsbench.base_root import PREPARE_PYTHON, Base, base_of, make_root
 from adk_skills_agent.evals.skillsbench.dockerfile import (
     Source,
-    check_adds,
     check_sizes,
+    for_engine,
     digest_of,
     images_of,
     with_bases,
@@ -82,7 +82,7 @@ async def build_image(
     arguments = options.build_arguments
     try:
         check_sizes(text)
-        check_adds(text)
+        text = for_engine(text)
         text = text if with_skills else without_skills(text)[0]
         images = images_of(text, arguments) if options.changes_bases else ()
         found = {image: await bases.get(image, seconds=task.limits.build_seconds, say=say) for image in images}

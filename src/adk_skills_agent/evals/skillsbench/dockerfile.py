@@ -37,6 +37,8 @@ _FLAG = re.compile(r"\s*--([a-z][a-z0-9-]*)(?:=(\S+))?(?=\s)")
 _HEREDOC = re.compile(r"<<(-?)(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\2")
 _WITH_HEREDOCS = frozenset(("RUN", "COPY", "ADD"))
 _ADDRESS = re.compile(r"\$|://|^\W*(?:git@|github\.com/)|\.git\b")
+_APART = r"(?:[ \t]|[\\`][ \t]*\r?\n)+"
+_CACHES = re.compile(rf"(?im)^([ \t]*RUN)(?:{_APART}--mount=type=(?:cache|tmpfs)[\w=,/.~:-]*)+(?={_APART})")
 _WITH_VARIABLES = frozenset(("FROM", "COPY", "ADD", "WORKDIR", "USER", "EXPOSE", "VOLUME", "STOPSIGNAL", "ONBUILD"))
 _VARIABLE = re.compile(r"\\(.)|\$(?:(\w+)|\{(\w+)(?::?([-+])([^}]{0,4096}))?\})")
 
@@ -166,22 +168,37 @@ def check_sizes(text: str) -> None:
             expanded(instruction.value, variables)
 
 
-def check_adds(text: str) -> None:
-    """Refuse an ``ADD`` of an address: the engine fetches it in the machine's own network (row 467).
+def for_engine(text: str) -> str:
+    """A stranger's Dockerfile as an engine may have it: without caches that all builds of the engine share (row 472).
 
-    Raises ``ConfigError`` with its line, also where only the engine knows what a variable is.
+    Raises ``ConfigError`` when the engine would reach beyond the build for it: by an ``ADD`` of an address, also of
+    what only a variable names, which it fetches in its machine's own network (row 467), or by other flags of ``RUN``:
+    some engines let a mount lead out of the build, to any file of the machine.
     """
-    for instruction in parse_dockerfile(text):
-        if instruction.keyword not in {"ADD", "ONBUILD"}:
-            continue
-        words = instruction.words
-        if instruction.keyword == "ONBUILD":
-            words = words[1:] if words and words[0].upper() == "ADD" else ()
-        if any(map(_ADDRESS.search, words[:-1] or words)):
-            raise ConfigError(
-                f"Dockerfile, line {instruction.line}: ADD of an address is fetched in the network of the engine's "
-                "machine. Write RUN curl -O, or copy a file."
-            )
+    text = _CACHES.sub(r"\1", text)
+    for line in {line for lines in _readings(text) for line in lines}:
+        keyword, _, rest = re.sub(r"^(?:ONBUILD\s+)+", "", line, flags=re.IGNORECASE).partition(" ")
+        shown = line if len(line) <= 80 else f"{line[:80]}..."
+        if keyword.upper() == "RUN" and rest.startswith("--"):
+            raise ConfigError(f"Dockerfile: {shown!r}: RUN has no flags here but caches. Write COPY for a mount.")
+        if keyword.upper() == "ADD" and any(map(_ADDRESS.search, rest.split()[:-1] or [rest])):
+            raise ConfigError(f"Dockerfile: {shown!r}: ADD takes files here. Write RUN curl -O for an address.")
+    return text
+
+
+def _readings(text: str) -> Iterator[list[str]]:
+    """The lines of a Dockerfile as an engine may read them: which character continues one, and whether it knows
+    here-documents, is not the same for all.
+    """
+    lines = [line for line in re.split(r"\r\n|\r|\n", text) if not re.match(r"\s*(?:#|$)", line)]
+    for escape in ("\\", "`", None):
+        joined: list[list[str]] = [[]]
+        for line in lines:
+            whole = escape is None or not line.rstrip().endswith(escape)
+            joined[-1].append(line if whole else line.rstrip()[:-1])
+            if whole:
+                joined.append([])
+        yield [" ".join("".join(parts).split()) for parts in joined]
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:
