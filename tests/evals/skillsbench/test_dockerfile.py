@@ -5,10 +5,10 @@ import pytest
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.skillsbench.dockerfile import (
     check_sizes,
-    for_engine,
     copied_skills,
     environment_pairs,
     expanded,
+    for_engine,
     parse_dockerfile,
     without_skills,
 )
@@ -191,7 +191,7 @@ def test_row_472_no_mount_of_a_task_leads_out_of_its_build(lines: str) -> None:
             "  run \\\n  pip install x",
         ),
         (
-            "RUN --mount=type=cache,target=/var/cache/apt,sharing=locked \\\n    --mount=type=cache,target=/b \\\n  a && b",
+            "RUN --mount=type=cache,target=/a,sharing=locked \\\n    --mount=type=cache,target=/b \\\n  a && b",
             "RUN \\\n  a && b",
         ),
         ("RUN \\\n --mount=type=cache,target=/b pip install --mount=x", "RUN pip install --mount=x"),

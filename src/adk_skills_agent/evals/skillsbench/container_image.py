@@ -20,8 +20,8 @@ from adk_skills_agent.evals.skillsbench.base_root import PREPARE_PYTHON, Base, b
 from adk_skills_agent.evals.skillsbench.dockerfile import (
     Source,
     check_sizes,
-    for_engine,
     digest_of,
+    for_engine,
     images_of,
     with_bases,
     without_skills,
