@@ -388,6 +388,12 @@ def test_a_skill_at_the_root_does_not_swallow_the_others(repository: Repository)
 
 def test_skills_in_a_package_are_installed_and_nothing_of_it_runs(run: Run, tmp_path: Path):
     planted = tmp_path / "planted"
+    # Row 474: uv took the interpreter that another user had put into the folder of temporary files.
+    others = tmp_path / "tmp/.venv"
+    (others / "bin").mkdir(parents=True)
+    (others / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (others / "bin/python").write_text(f"#!/bin/sh\necho > {planted}\nexit 1\n")
+    (others / "bin/python").chmod(0o755)
     files = {
         "tools/__init__.py": f"open({str(planted)!r}, 'w')\n",
         "tools/.agents/skills/lint/SKILL.md": skill_text("lint"),
@@ -396,7 +402,7 @@ def test_skills_in_a_package_are_installed_and_nothing_of_it_runs(run: Run, tmp_
     with serving(LocalIndex()) as index:
         index.add("tools", "1.0", files=files)
         index.add("plain", "1.0")
-        env = {"UV_DEFAULT_INDEX": index.url}
+        env = {"UV_DEFAULT_INDEX": index.url, "TMPDIR": str(tmp_path / "tmp")}
         done = run("add", "pypi:tools", "--yes", env=env)
         assert done.returncode == 0, done.stderr
         lock = (tmp_path / "project/adk-skills.lock").read_text()

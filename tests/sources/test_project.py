@@ -635,6 +635,19 @@ def test_row_398_who_is_asked_is_told_of_skills_in_the_folder_of_one():
     assert "  brings skills weather" in page.lines()
 
 
+def test_row_473_who_is_asked_is_told_of_the_tools_that_need_no_question():
+    """Seen: an update brought ``allowed-tools: Bash(*)``, and nobody was told."""
+    assert not any("allowed-tools" in line for line in consent_page(fetched(make_tree())).lines())
+    texts = {
+        "SKILL.md": skill_text("pdf").replace("---\n", "---\nallowed-tools: Bash(*) Read\n", 1),
+        "aa/SKILL.md": skill_text("weather").replace("---\n", "---\nallowed-tools: send_mail\n", 1),
+    }
+    page = consent_page(fetched(tree_of({path: TreeFile(text.encode()) for path, text in texts.items()}, "x")))
+    assert page.to_dict()["allowed_tools"] == ["Bash(*) Read", "weather: send_mail"]
+    said = "  tools     allowed-tools: Bash(*) Read; weather: send_mail (need no question once it is approved)"
+    assert said in page.lines()
+
+
 def test_row_432_what_a_yes_opens_is_named_to_the_last():
     """Seen: "aa, ab, ... al and 1 more", which was the name of a skill that had a key."""
     names = [f"a{letter}" for letter in "abcdefghijkl"] + ["weather"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ class ConsentPage:
     findings: tuple[Finding, ...]  # what the scan found, the gravest first
     replaces: str = ""  # where the installed skill is from that it takes the place of; empty for none
     brings: tuple[str, ...] = ()  # names of skills in its folder, which agents see as well
+    tools: tuple[str, ...] = ()  # its ``allowed-tools``, and those of the skills in its folder behind their names
 
     @property
     def stops(self) -> bool:
@@ -41,9 +43,7 @@ class ConsentPage:
     @property
     def ignored_tools(self) -> str:
         """What ``allowed-tools`` of a skill of an MCP server asks for, which counts for nothing; empty for others."""
-        if self.skill.origin.kind is not OriginKind.MCP:
-            return ""
-        return self.skill.tree.parsed(self.skill.name).metadata.allowed_tools or ""
+        return "; ".join(self.tools) if self.skill.origin.kind is OriginKind.MCP else ""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form."""
@@ -64,6 +64,7 @@ class ConsentPage:
             "replaces": self.replaces,
             "brings": list(self.brings),
             "needs": [need.to_dict() for need in self.needs.needs] if self.needs else None,
+            "allowed_tools": list(self.tools),
             "ignored_tools": self.ignored_tools,
             "findings": [finding.to_dict() for finding in self.findings],
         }
@@ -90,6 +91,8 @@ class ConsentPage:
                 lines.append(f"  {title:<9} {some_of(names, most)}")
         if self.ignored_tools:
             lines.append(f"  ignored   allowed-tools: {self.ignored_tools} (a server may not allow tools)")
+        elif self.tools:
+            lines.append(f"  tools     allowed-tools: {'; '.join(self.tools)} (need no question once it is approved)")
         lines += [f"  {finding}" for finding in self.findings]
         return [_one_line(line) for line in lines]
 
@@ -130,12 +133,12 @@ def consent_page(skill: FetchedSkill, installed: LockedSkill | None = None) -> C
         for path, file in skill.tree.files.items()
         if file.executable or path.lower().endswith(_PROGRAM_SUFFIXES) or file.data[:2] == b"#!"
     )
-    needs, brings = _look(skill)
-    return ConsentPage(skill, scripts, needs, tuple(scan_tree(skill.tree)), replaces, brings)
+    needs, brings, tools = _look(skill)
+    return ConsentPage(skill, scripts, needs, tuple(scan_tree(skill.tree)), replaces, brings, tools)
 
 
-def _look(skill: FetchedSkill) -> tuple[Needs | None, tuple[str, ...]]:
-    """What it needs, and the names of the skills in its folder (row 398)."""
+def _look(skill: FetchedSkill) -> tuple[Needs | None, tuple[str, ...], tuple[str, ...]]:
+    """What it needs, the names of the skills in its folder (row 398), and the tools that these allow (row 473)."""
     from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
     from adk_skills_agent.errors import SkillsError
     from adk_skills_agent.packages import read_needs
@@ -151,12 +154,17 @@ def _look(skill: FetchedSkill) -> tuple[Needs | None, tuple[str, ...]]:
             ) from error
         registry = SkillsRegistry(RegistryConfig(cache=False))
         registry.discover([Path(place)])
-        names = {Path(one.file).parent: one.name for one in registry.list_metadata() if one.file}
-        own = names.pop(folder, None)
-        try:
-            return read_needs(registry.load_skill(own)) if own else None, tuple(sorted(names.values()))
-        except SkillsError:
-            return None, tuple(sorted(names.values()))
+        inner = {Path(one.file).parent: one for one in registry.list_metadata() if one.file}
+        own = inner.pop(folder, None)
+        brings = sorted(inner.values(), key=lambda one: one.name)
+        needs = None
+        with contextlib.suppress(SkillsError):
+            needs = read_needs(registry.load_skill(own.name)) if own else None
+        asked = [
+            own.allowed_tools if own else None,
+            *(f"{one.name}: {one.allowed_tools}" for one in brings if one.allowed_tools),
+        ]
+        return needs, tuple(one.name for one in brings), tuple(filter(None, asked))
 
 
 def grave(pages: Sequence[ConsentPage]) -> list[ConsentPage]:

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 import shlex
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -367,8 +368,10 @@ def _package(origin: Origin) -> Opened:
     try:
         place = Path(folder, "site")
         arguments = ["pip", "install", "--no-config", "--no-deps", "--only-binary=:all:", f"--target={place}"]
+        # uv would look for one in all folders above that of temporary files, where others may have put it (row 474).
+        python = f"--python={sys.executable}"
         run_uv(
-            [*arguments, *Index().options(), "--", wanted],
+            [*arguments, python, *Index().options(), "--", wanted],
             cache=Path(cache or folder) / "uv",
             seconds=120,
             what=what,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ import requests
 
 import container_engines
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
+from adk_skills_agent.evals.skillsbench import container_image
 from adk_skills_agent.evals.skillsbench.container_mode import ContainerMode, open_container_mode
 from adk_skills_agent.evals.skillsbench.environment import BuildError, Phase, TaskEnvironment
 from adk_skills_agent.evals.skillsbench.task import Task
@@ -81,6 +83,32 @@ async def test_an_image_without_skills_has_none_and_each_is_built_once(container
             await box.close()
         assert ("answering" in found) == with_skills
         assert "data.txt" in found
+
+
+async def test_row_472_neither_mounts_nor_a_bases_own_instructions_lead_out_of_a_build(
+    containers: ContainerMode, tmp_path: Path
+) -> None:
+    """Seen with Podman 4.3: the cache was any folder of the machine, or another task's."""
+    secret = tmp_path / "host"
+    secret.mkdir(mode=0o777)
+    up = f"{'../' * 20}{str(secret).lstrip('/')}"
+    mount = f"RUN --mount=type=cache,id={up},target=/m mkdir -p /m && touch /m/planted"
+    made = make_task(tmp_path / "mounting", environment__Dockerfile=f"FROM {BASE}\n{mount}\n")
+    await containers.build(made, with_skills=True, rebuild=True, say=lambda _: None)
+    assert not list(secret.iterdir())
+    client = cast(Any, containers)._client
+    built = f"skillsbench-{made.name}:latest"
+    trigger = f"FROM {built}\nONBUILD RUN touch /triggered\n".encode()
+    said = list(client.api.build(fileobj=io.BytesIO(trigger), tag="adk-skills-test:triggers", rm=True, decode=True))
+    assert not any("error" in message for message in said), said
+    try:
+        container_image._check_base(client, "a task", built, "", time.monotonic() + 60)
+        with pytest.raises(BuildError, match="has ONBUILD instructions"):
+            container_image._check_base(client, "a task", "adk-skills-test:triggers", "", time.monotonic() + 60)
+        with pytest.raises(BuildError, match=r"is for .* here, and not for linux/s390x"):
+            container_image._check_base(client, "a task", built, "linux/s390x", time.monotonic() + 60)
+    finally:
+        client.images.remove("adk-skills-test:triggers")
 
 
 @pytest.mark.requirement("S0-131")

@@ -19,6 +19,7 @@ from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.skillsbench.base_root import PREPARE_PYTHON, Base, base_of, make_root
 from adk_skills_agent.evals.skillsbench.dockerfile import (
     Source,
+    bases_of,
     check_sizes,
     digest_of,
     for_engine,
@@ -106,7 +107,9 @@ async def build_image(
             packed.seek(0)
             memory = machine.memory(max(task.limits.memory_bytes, _LEAST_MEMORY))
             labels = {_DIGEST: digest}
-            wanted = EngineBuild(task.name, tag, packed, max(1.0, left), labels, memory, machine.disk, nocache=rebuild)
+            wanted = EngineBuild(
+                task.name, tag, packed, max(1.0, left), labels, memory, machine.disk, rebuild, bases_of(text, arguments)
+            )
             return build(client, wanted, options, say), False
 
     image, cached = await asyncio.to_thread(built)
@@ -288,6 +291,7 @@ class EngineBuild:
     memory_bytes: int | None  # most for a step; None leaves it to the engine
     disk: Path | None  # it is ended when the disk of this folder is nearly full
     nocache: bool = False  # whether the engine's layers of earlier builds do not count
+    bases: tuple[tuple[str, str], ...] = ()  # a stranger's, with the platform of each
 
 
 def build(client: Any, build: EngineBuild, options: EngineOptions, say: Callable[[str], None]) -> Any:
@@ -307,6 +311,8 @@ def build(client: Any, build: EngineBuild, options: EngineOptions, say: Callable
     scarce: list[str] = []
     try:
         with _ended_when_scarce(client, build.disk, scarce):
+            for image, platform in build.bases:
+                _check_base(client, build.what, image, platform, ends)
             messages = client.api.build(
                 fileobj=build.context,
                 custom_context=True,
@@ -347,6 +353,30 @@ def build(client: Any, build: EngineBuild, options: EngineOptions, say: Callable
             raise BuildError(f"{build.what}: the build was ended, because {scarce[0]}", "\n".join(lines)) from None
         why = options.without_secrets(str(error))
         raise BuildError(f"{build.what}: the engine could not build it: {why}", "\n".join(lines)) from error
+
+
+def _check_base(client: Any, what: str, image: str, platform: str, ends: float) -> None:
+    """Refuse a base with instructions for what is built on it, which nobody has looked at (row 472); pulls it.
+
+    Raises ``BuildError`` also when it is for another machine, or cannot be had.
+    """
+    import docker.errors
+    from docker.utils import parse_repository_tag
+
+    try:
+        told = client.api.inspect_image(image)
+    except docker.errors.ImageNotFound:
+        name, tag = parse_repository_tag(image)
+        options: dict[str, Any] = {"stream": True, "decode": True, "platform": platform or None, "auth_config": {}}
+        for message in client.api.pull(name, tag or "latest", **options):
+            if "error" in message or time.monotonic() > ends:
+                why = str(message.get("error") or "it took too long")
+                raise BuildError(f"{what}: the base {image} cannot be had: {why}") from None
+        told = client.api.inspect_image(image)
+    if (told.get("Config") or {}).get("OnBuild"):
+        raise BuildError(f"{what}: the base {image} has ONBUILD instructions, which are not run for a stranger's task")
+    if platform and platform.lower().split("/")[1:2] != [told.get("Architecture")]:
+        raise BuildError(f"{what}: the base {image} is for {told.get('Architecture')} here, and not for {platform}")
 
 
 @contextlib.contextmanager

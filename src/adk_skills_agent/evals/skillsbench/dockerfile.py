@@ -323,6 +323,13 @@ def images_of(text: str, given: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(image for _, image in _from_images(parse_dockerfile(text), given) if image is not None))
 
 
+def bases_of(text: str, given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The same with the ``--platform`` of each, which may be empty."""
+    found = _from_images(parse_dockerfile(text), given)
+    named = ((image, instruction.flags.get("platform", "")) for instruction, image in found if image is not None)
+    return tuple(dict.fromkeys(named))
+
+
 def with_bases(text: str, given: Mapping[str, str], bases: Mapping[str, str], arguments: Sequence[str]) -> str:
     """The Dockerfile with other images behind FROM, and ARG lines at the beginning of each of its stages.
 
