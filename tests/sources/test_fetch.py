@@ -24,6 +24,7 @@ from repositories import Repository, Run, skill_text
 
 from adk_skills_agent.errors import SourceError
 from adk_skills_agent.sources import git
+from adk_skills_agent.sources import http as web
 from adk_skills_agent.sources.fetch import fetch_skills, opened
 from adk_skills_agent.sources.origin import read_origin
 from adk_skills_agent.sources.plugins import read_marketplace
@@ -253,6 +254,41 @@ def test_row_456_neither_ssh_nor_git_go_where_only_they_know_what_others_named(
                 fetch_skills(read_origin(named), ["b"], **{"named_by": elsewhere, **allowed})
             assert (tmp_path / "asked").exists()
             (tmp_path / "asked").unlink()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "vault:8200",
+        "vault.corp",
+        "x.internal.",
+        "vault.corp.invalid:8200",
+        "127.0.0.%31",
+        "l%6fcalhost",
+        "127。0。0。1",
+    ],
+)
+def test_row_475_names_of_an_inner_network_are_none_for_a_proxy(place: str, monkeypatch: pytest.MonkeyPatch):
+    """Seen: the proxy of the environment was asked for what others named, and knew it."""
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: (_ for _ in ()).throw(socket.gaierror()))
+    with pytest.raises(SourceError, match=r"inner network|by more than letters"):
+        web.refuse_private(f"http://{place}/x.git")
+    assert web.refuse_private("https://vault.example.com/x.git") == ()
+
+
+def test_row_476_a_repository_above_the_temporary_folder_has_no_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Seen: another user made one of /tmp, and root's look for a newest commit ran what its settings say."""
+    for name in ("objects", "refs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / "config").write_text(
+        f'[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tsshCommand = "touch {tmp_path}/ran; false"\n'
+        '[url "ssh://git@nowhere.invalid/"]\n\tinsteadOf = http://\n'
+    )
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(SourceError):
+        git.newest_commit("http://127.0.0.1:1/x.git")
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("moved", [False, True])

@@ -598,6 +598,7 @@ def _started(
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ALLOW_PROTOCOL": "https:http:ssh:file:git",
         "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_CEILING_DIRECTORIES": str(folder.parent),  # others may have made a repository of /tmp (row 476)
         "SSH_ASKPASS_REQUIRE": "never",
         "LC_ALL": "C",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -138,18 +139,44 @@ def _plain(url: str) -> str:
 def refuse_private(url: str) -> tuple[str, ...]:
     """The addresses of the host of a URL that the user did not name; none where only a proxy may know it.
 
-    Raises ``SourceError`` when it is in a private network.
+    Raises ``SourceError`` when it is in a private network, or has the name of one, which a proxy may know (row 475).
     """
     parts = urlsplit(url)
-    host = parts.hostname or ""
+    host = (parts.hostname or "").removesuffix(".")
+    if not re.fullmatch(r"[a-z0-9._:-]+", host):  # others may read 127.0.0.%31 otherwise
+        raise SourceError(f"{_plain(url)} names a host by more than letters, digits, dots and hyphens.")
     try:
         found = socket.getaddrinfo(host, parts.port or 443, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
+        if "." not in host or host.rpartition(".")[2] in _INNER:
+            raise SourceError(
+                f"{_plain(url)} has a name of an inner network, and not you but others named it, so it is not fetched. "
+                "Allow it with --allow-private if that is meant."
+            ) from None
         return ()  # nobody reaches it from here, but perhaps a proxy
     addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in found))
     for address in addresses:
         _refuse_address(address, url)
     return addresses
+
+
+_INNER = frozenset(
+    [
+        "arpa",
+        "corp",
+        "home",
+        "internal",
+        "intranet",
+        "invalid",
+        "lan",
+        "local",
+        "localdomain",
+        "localhost",
+        "private",
+        "test",
+    ]
+)
+"""Last parts of names that the Internet does not have."""
 
 
 def _has_proxy(url: str) -> bool:

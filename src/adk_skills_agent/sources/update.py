@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import os
 import re
 import shlex
 import subprocess
@@ -227,6 +228,7 @@ def _merge_text(old: bytes, mine: bytes, new: bytes, prefer: Preference | None) 
                 timeout=60,
                 check=False,
                 cwd=folder,
+                env={**os.environ, "GIT_CEILING_DIRECTORIES": str(Path(folder).parent)},  # row 476
                 stdin=subprocess.DEVNULL,
             )
         except (OSError, subprocess.SubprocessError) as error:
