@@ -182,7 +182,7 @@ def check_wheel(wheel: Path, name: str, version: str, source: Path) -> None:
             raise ReleaseError(f"{wheel.name}: {field} is {metadata[field]!r}, not {wanted!r}. See pyproject.toml.")
     if metadata["Description-Content-Type"] is None or len(str(metadata.get_payload())) < 1_000:
         raise ReleaseError(f"{wheel.name} has no description for PyPI. See readme in pyproject.toml.")
-    if f"adk-skills = {PACKAGE}.cli.main:main" not in entry_points:
+    if f"adk-skills = {PACKAGE}.cli:program" not in entry_points:
         raise ReleaseError(
             f"{wheel.name} does not bring the command adk-skills. See project.scripts in pyproject.toml."
         )

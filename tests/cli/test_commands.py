@@ -338,6 +338,16 @@ def test_run_with_a_wrong_script_or_input_is_wrong_usage_in_one_line(skills: Pat
     assert run.stderr.strip().count("\n") == 0
 
 
+def test_ctrl_c_while_the_program_is_loaded_shows_no_traceback() -> None:
+    """Seen in the first tenth of a second: the traceback of an import of click."""
+    code = "import os, signal, sys; from importlib.abc import MetaPathFinder\n"
+    code += "class Finder(MetaPathFinder):\n def find_spec(self, name, *_):\n"
+    code += "  if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+    code += "sys.meta_path.insert(0, Finder()); from adk_skills_agent.cli import program; program()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (run.returncode, run.stdout, run.stderr) == (-signal.SIGINT, "", "")
+
+
 def test_ctrl_c_ends_the_script_and_leaves_nothing(skills: Path, tmp_path: Path) -> None:
     temporary = tmp_path / "tmp"
     returncode, stderr = run_and_signal(skills, temporary, signal.SIGINT)

@@ -48,7 +48,7 @@ def wheel(tmp_path: Path) -> Path:
             "Metadata-Version: 2.4\nName: x\nVersion: 1.2.3\nLicense-Expression: Apache-2.0\nRequires-Python: >=3.11\n"
             "Description-Content-Type: text/markdown\n\n" + "What it is for. " * 100
         ),
-        "x-1.2.3.dist-info/entry_points.txt": "[console_scripts]\nadk-skills = adk_skills_agent.cli.main:main\n",
+        "x-1.2.3.dist-info/entry_points.txt": "[console_scripts]\nadk-skills = adk_skills_agent.cli:program\n",
         "x-1.2.3.dist-info/licenses/LICENSE": "Apache",
     }
     path = tmp_path / "x-1.2.3-py3-none-any.whl"
