@@ -338,6 +338,19 @@ def test_run_with_a_wrong_script_or_input_is_wrong_usage_in_one_line(skills: Pat
     assert run.stderr.strip().count("\n") == 0
 
 
+def test_a_locale_without_the_letters_of_a_name_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "ünï"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text("---\nname: ünï\ndescription: Do it when asked.\n---\n", encoding="utf-8")
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    run = subprocess.run(
+        [INSTALLED, "pack", folder.name],
+        env=ascii_only, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert run.stderr == "adk-skills: The locale's encoding, ascii, has no '\\xfc'. Set LC_ALL=C.UTF-8.\n"
+
+
 def test_ctrl_c_while_the_program_is_loaded_shows_no_traceback() -> None:
     """Seen in the first tenth of a second: the traceback of an import of click."""
     code = "import os, signal, sys; from importlib.abc import MetaPathFinder\n"
