@@ -302,6 +302,9 @@ def test_a_mistyped_folder_of_a_skill_names_the_nearest(skills: Path) -> None:
         "The folder ./skills has no SKILL.md. Its skills: adk-skills list ./skills"
         in adk_skills("info", "./skills", cwd=there).stderr
     )
+    for command in ("info", "needs", "pack"):
+        said = "adk-skills: The folder skills has no SKILL.md. Its skills: adk-skills list skills\n"
+        assert adk_skills(command, "skills", cwd=there).stderr == said
     assert "Did you mean the folder ./counter?" in adk_skills("info", "conter", cwd=skills).stderr
     assert "This folder has skills: adk-skills list ." in adk_skills("list", cwd=there, HOME=str(there)).stderr
 
