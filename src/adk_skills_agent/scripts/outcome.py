@@ -190,6 +190,8 @@ def script_outcome(
         advice = advice or no_semaphores_sentence(result) or not_started_sentence(result, *printed)
         advice = advice or limit_sentence(policy, result)
         error = f"{error.rstrip('.')}. {advice}" if advice else error
+    elif reason == "timeout" and (advice := waiting_sentence(plan, result, stdout, stderr)):
+        error = f"{error.partition(' Give it less work')[0]} {advice}"
     missing = missing_things(plan, result, exception) if reason == "exit_code" else ()
     if missing:
         error = f"{error.rstrip('.')}. {' '.join(thing.for_model() for thing in missing)}"
@@ -481,6 +483,35 @@ def no_semaphores_sentence(result: ExecutionResult) -> str:
     """
     asked = "SemLock" in _text(result.stderr[-_LAST_CHARS:])
     return NO_SEMAPHORES if asked and result.isolation.level is IsolationLevel.LANDLOCK else ""
+
+
+NO_KEYS: Final = (
+    "It drew on a screen and waited for keys, which nobody presses here. Write files with the tools for files or with "
+    "sed, and give programs the options that ask nothing."
+)
+NO_OFFICE: Final = (
+    "LibreOffice waits for ever at this level of isolation, because it needs UNIX sockets. Do not retry; do it another "
+    "way, or tell the user that it needs the level 'namespaces' or a container."
+)
+_SCREEN = re.compile("\x1b\\[(?:\\?1049h|H\x1b\\[2?J)")
+_OFFICE = re.compile(r"\b(?:soffice|libreoffice|lowriter|localc|unoconv)\b")
+_READ_OF_SCRIPT = 1 << 16
+
+
+def waiting_sentence(plan: ScriptPlan, result: ExecutionResult, *streams: str) -> str:
+    """What a run that met its deadline waited for, where it is known: :data:`NO_KEYS` or :data:`NO_OFFICE`; else "".
+
+    LibreOffice tells nobody: it shows its error in a dialog without a display, and waits until that is answered.
+    """
+    if any(_SCREEN.search(stream) for stream in streams):
+        return NO_KEYS
+    if result.isolation.level is not IsolationLevel.LANDLOCK:
+        return ""
+    words = [*plan.request.argv, *streams]
+    if plan.folder is not None:
+        with contextlib.suppress(OSError, ValueError), (plan.folder / plan.path).open("rb") as script:
+            words.append(script.read(_READ_OF_SCRIPT).decode(errors="replace"))
+    return NO_OFFICE if any(_OFFICE.search(text) for text in words) else ""
 
 
 NOT_STARTED: Final = (
