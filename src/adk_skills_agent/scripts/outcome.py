@@ -175,6 +175,8 @@ def script_outcome(
             stderr, cut_at = head + hide_interpreter(_text(result.stderr[cut_at:])), len(head)
         missing = tuple(thing for thing in missing_things(plan, result) if thing.kind in _MISSED_BY_SHELLS)
         advice = not_started_sentence(result, stderr, stdout)
+        if not advice and not stderr and _fetches(plan):
+            advice = no_network_sentence(plan.request.policy, result, said_nothing=True)
         if not advice and _CUT_OFF.search(stderr[-_LAST_CHARS:]):
             advice = limit_sentence(plan.request.policy, result)
         return ScriptOutcome(
@@ -186,7 +188,9 @@ def script_outcome(
     error, advice = _sentence(plan, result, reason, shorten(cause, error_chars)), ""
     if reason in {"exit_code", "signal"}:
         policy, printed = plan.request.policy, (_text(result.stderr), stdout)
-        advice = no_network_sentence(policy, result, *printed) or not_by_proxy_sentence(policy, result, *printed)
+        said_nothing = not result.stderr and _fetches(plan)
+        advice = no_network_sentence(policy, result, *printed, said_nothing=said_nothing)
+        advice = advice or not_by_proxy_sentence(policy, result, *printed)
         advice = advice or no_semaphores_sentence(result) or not_started_sentence(result, *printed)
         advice = advice or limit_sentence(policy, result)
         error = f"{error.rstrip('.')}. {advice}" if advice else error
@@ -435,16 +439,35 @@ def _named_hosts(*streams: str) -> list[str]:
     return list(named)
 
 
-def no_network_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams: str) -> str:
-    """:data:`NO_NETWORK` when the run had no network and what it printed speaks of that; else ""."""
+def no_network_sentence(
+    policy: SandboxPolicy, result: ExecutionResult, *streams: str, said_nothing: bool = False
+) -> str:
+    """:data:`NO_NETWORK` when the run had no network and what it printed speaks of that; else "".
+
+    ``said_nothing``: it fetched something with a program that was told to be quiet.
+    """
     if policy.network.mode not in {"none", "loopback"} or result.isolation.enforced.get("network") == "none":
         return ""
+    if said_nothing:
+        return NO_NETWORK
     for stream in streams:
         text = stream[-_LAST_CHARS:]
         # The system call itself may be refused; then only the place in the program says that it was about a socket.
         if _SIGNS.search(text) or ("socket" in text and _REFUSED.search(text)):
             return NO_NETWORK
     return ""
+
+
+_FETCH = re.compile(r"(?:^|[|;&(`\n])[ \t]*(?:curl|wget)[ \t][^|;&()`\n]*?https?://(?!localhost\b|127\.|\[::1)")
+
+
+def _fetches(plan: ScriptPlan) -> bool:
+    """Whether a command line fetches from another machine with curl or wget, which say nothing with -s and -q.
+
+    Not one with a text in it, which may only be about them (a here-document).
+    """
+    *_, option, line = ("", *plan.request.argv)
+    return option == "-c" and "<<" not in line and _FETCH.search(line) is not None
 
 
 NOT_BY_PROXY: Final = (
