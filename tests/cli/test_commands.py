@@ -215,11 +215,14 @@ def test_new_refuses_a_bad_name_and_an_existing_folder(tmp_path: Path) -> None:
     run = adk_skills("new", "Bad Name", cwd=tmp_path)
     assert run.returncode != 0
     assert "lowercase" in run.stderr
+    assert run.stderr.endswith("hyphens are allowed. Call it bad-name.\n")
     assert list(tmp_path.iterdir()) == []
     adk_skills("new", "twice", cwd=tmp_path)
     again = adk_skills("new", "twice", cwd=tmp_path)
     assert again.returncode != 0
     assert "exists" in again.stderr
+    apart = adk_skills("new", "twice", "-o", "my skills", cwd=tmp_path)
+    assert "then: adk-skills validate 'my skills/twice'\n" in apart.stdout
 
 
 def test_search_ranks_and_says_when_nothing_matches(skills: Path) -> None:
