@@ -182,17 +182,17 @@ def check_wheel(wheel: Path, name: str, version: str, source: Path) -> None:
             raise ReleaseError(f"{wheel.name}: {field} is {metadata[field]!r}, not {wanted!r}. See pyproject.toml.")
     if metadata["Description-Content-Type"] is None or len(str(metadata.get_payload())) < 1_000:
         raise ReleaseError(f"{wheel.name} has no description for PyPI. See readme in pyproject.toml.")
-    if f"adk-skills = {PACKAGE}.cli.main:main" not in entry_points:
+    if f"adk-skills = {PACKAGE}.cli:program" not in entry_points:
         raise ReleaseError(
             f"{wheel.name} does not bring the command adk-skills. See project.scripts in pyproject.toml."
         )
     tracked = {f"{PACKAGE}/{path}" for path in _source_files(source)}
-    wanted_files = tracked | {f"{PACKAGE}/_examples/skills/csv-report/SKILL.md", f"{info}/licenses/LICENSE"}
+    brought = {f"{PACKAGE}/_examples/skills/csv-report/SKILL.md", f"{PACKAGE}/_images/adk-code-executor/Dockerfile"}
+    wanted_files = tracked | brought | {f"{info}/licenses/LICENSE"}
     if missing := sorted(wanted_files - names):
         raise ReleaseError(f"{wheel.name} lacks {', '.join(missing[:5])} ({len(missing)} files).")
-    foreign = sorted(
-        one for one in names - tracked if not one.startswith((f"{PACKAGE}/_examples/", f"{info}/"))
-    )  # fmt: skip
+    places = (f"{PACKAGE}/_examples/", f"{PACKAGE}/_images/", f"{info}/")
+    foreign = sorted(one for one in names - tracked if not one.startswith(places))
     if foreign:
         raise ReleaseError(f"{wheel.name} has files that are not in the source: {', '.join(foreign[:5])}.")
     if wheel.stat().st_size > LARGEST_WHEEL:

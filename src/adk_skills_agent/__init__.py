@@ -6,7 +6,7 @@ not import google-adk.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # as typing has it, without the time to import it before the command line hears Ctrl-C
 
 if TYPE_CHECKING:
     from adk_skills_agent.adk import (

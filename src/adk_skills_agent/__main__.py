@@ -1,5 +1,5 @@
 """``python -m adk_skills_agent`` is ``adk-skills``."""
 
-from adk_skills_agent.cli.main import main
+from adk_skills_agent.cli import program
 
-main()
+program()

@@ -78,7 +78,7 @@ def system_support() -> SystemSupport:
             f"{install_hint('container')}",
         )
     if system == "linux":
-        return SystemSupport("Linux", "Everything works.")
+        return SystemSupport("Linux", "Everything; scripts at the isolation levels below.")
     return SystemSupport(
         system,
         "Not tried: finding skills and the tools may work.",

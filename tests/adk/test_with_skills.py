@@ -465,6 +465,8 @@ async def test_where_the_policy_cannot_hold_run_script_is_not_offered_and_the_ow
         await ask(with_skills(agent_for(server), [skills], policy=nothing_so_strong), "hi")
     assert server.requests[0].tool_names == ["use_skill", "read_reference"]
     assert "run_script is not offered" in caplog.text
+    assert "(namespaces: user namespaces are switched off" in caplog.text
+    assert "). See: adk-skills doctor" in caplog.text
 
 
 @pytest.mark.requirement("S4-11")

@@ -215,11 +215,14 @@ def test_new_refuses_a_bad_name_and_an_existing_folder(tmp_path: Path) -> None:
     run = adk_skills("new", "Bad Name", cwd=tmp_path)
     assert run.returncode != 0
     assert "lowercase" in run.stderr
+    assert run.stderr.endswith("hyphens are allowed. Call it bad-name.\n")
     assert list(tmp_path.iterdir()) == []
     adk_skills("new", "twice", cwd=tmp_path)
     again = adk_skills("new", "twice", cwd=tmp_path)
     assert again.returncode != 0
     assert "exists" in again.stderr
+    apart = adk_skills("new", "twice", "-o", "my skills", cwd=tmp_path)
+    assert "then: adk-skills validate 'my skills/twice'\n" in apart.stdout
 
 
 def test_search_ranks_and_says_when_nothing_matches(skills: Path) -> None:
@@ -314,6 +317,9 @@ def test_a_mistyped_folder_of_a_skill_names_the_nearest(skills: Path) -> None:
         "The folder ./skills has no SKILL.md. Its skills: adk-skills list ./skills"
         in adk_skills("info", "./skills", cwd=there).stderr
     )
+    for command in ("info", "needs", "pack"):
+        said = "adk-skills: The folder skills has no SKILL.md. Its skills: adk-skills list skills\n"
+        assert adk_skills(command, "skills", cwd=there).stderr == said
     assert "Did you mean the folder ./counter?" in adk_skills("info", "conter", cwd=skills).stderr
     assert "This folder has skills: adk-skills list ." in adk_skills("list", cwd=there, HOME=str(there)).stderr
 
@@ -348,6 +354,29 @@ def test_run_with_a_wrong_script_or_input_is_wrong_usage_in_one_line(skills: Pat
     run = adk_skills(*arguments, "-d", skills, "--min-isolation", "process")
     assert run.returncode == 2
     assert run.stderr.strip().count("\n") == 0
+
+
+def test_a_locale_without_the_letters_of_a_name_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "ünï"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text("---\nname: ünï\ndescription: Do it when asked.\n---\n", encoding="utf-8")
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    run = subprocess.run(
+        [INSTALLED, "pack", folder.name],
+        env=ascii_only, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert run.stderr == "adk-skills: The locale's encoding, ascii, has no '\\xfc'. Set LC_ALL=C.UTF-8.\n"
+
+
+def test_ctrl_c_while_the_program_is_loaded_shows_no_traceback() -> None:
+    """Seen in the first tenth of a second: the traceback of an import of click."""
+    code = "import os, signal, sys; from importlib.abc import MetaPathFinder\n"
+    code += "class Finder(MetaPathFinder):\n def find_spec(self, name, *_):\n"
+    code += "  if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+    code += "sys.meta_path.insert(0, Finder()); from adk_skills_agent.cli import program; program()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (run.returncode, run.stdout, run.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_ctrl_c_ends_the_script_and_leaves_nothing(skills: Path, tmp_path: Path) -> None:

@@ -142,6 +142,23 @@ def test_without_a_terminal_nothing_is_added_to_the_output(skill: Path, tmp_path
     assert b"\x1b" not in run.stderr
 
 
+def test_serve_says_on_a_terminal_that_a_client_starts_it(skill: Path) -> None:
+    pytest.importorskip("mcp")
+    terminal, slave = pty.openpty()
+    line = [PROGRAM, "serve", "--dir", skill.parent]
+    try:
+        with subprocess.Popen(
+            line, stdin=slave, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as server:
+            assert server.stderr is not None
+            assert "note: an MCP client starts this" in server.stderr.readline()
+            server.send_signal(signal.SIGINT)
+            assert server.wait(20) == 130
+    finally:
+        os.close(terminal)
+        os.close(slave)
+
+
 def test_an_interrupted_run_leaves_a_clean_line(skill: Path, tmp_path: Path) -> None:
     terminal = Terminal("run", skill, "sleep.sh", "--min-isolation", "process", cwd=tmp_path)
     terminal.until(lambda sent: STATUS.search(sent))

@@ -42,6 +42,8 @@ def test_the_variable_and_the_file_are_heard(skill, tmp_path):
     assert json.loads(done.stdout)["sandbox"] == "local", done.stderr
     wrong = run("run", skill, "hi.py", *out, ADK_SKILLS_SANDBOX="vm")
     assert (wrong.returncode, "There is no sandbox 'vm'" in wrong.stderr) == (2, True)
+    elsewhere = run("run", skill, "hi.py", *out, ADK_SKILLS_SANDBOX="docker")
+    assert "Did you mean 'container'?" in elsewhere.stderr
 
 
 def test_the_doctor_says_which_sandbox_and_who_said_so():

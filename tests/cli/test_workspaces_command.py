@@ -36,7 +36,8 @@ def run(*arguments: str, code: int = 0, **env: str) -> str:
 
 def test_sessions_are_listed_removed_and_collected(tmp_path: Path) -> None:
     store = str(tmp_path / "store")
-    assert "no sessions" in run("ls", "--store", store)
+    assert "no sessions" in (said := run("ls", "--store", store))
+    assert f"There is no folder {store} yet" in said  # or a mistyped one
     save(WorkspaceStore(store))
     save(WorkspaceStore(store), "s2")
     listed = json.loads(run("ls", "--store", store, "--json"))

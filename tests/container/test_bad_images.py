@@ -46,7 +46,8 @@ async def test_an_image_that_is_not_there_is_said_with_what_to_do(engine: Starte
     missing = ContainerSandbox("localhost/adk-skills-no-such-image:1", base_url=engine.url)
     said = await refusal(missing, ImageUnavailable)
     assert "could not pull it" in said
-    assert "shipped_image()" in said
+    assert "ADK_SKILLS_CONTAINER_IMAGE=NAME" in said
+    assert str(shipped_image()) in said  # it is in the wheel
 
 
 async def test_an_image_without_python_is_said_with_what_to_do(engine: StartedEngine, no_python: str) -> None:

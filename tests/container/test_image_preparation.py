@@ -134,6 +134,20 @@ async def test_closing_while_an_image_is_pulled_hangs_up_and_tells_who_waits(reg
     assert late < 2
 
 
+async def test_the_environment_names_the_image_where_the_code_names_none(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the command line nothing else does, and without a registry the image of the default cannot be had."""
+    registry.enough.set()
+    monkeypatch.setenv("ADK_SKILLS_CONTAINER_IMAGE", "ours")
+    for image, wanted in ((None, "ours"), ("theirs", "theirs")):
+        box = ContainerSandbox(image, base_url=registry.url)
+        with pytest.raises(ImageUnavailable, match=f"has no image '{wanted}'"):
+            await box.run(TRUE)
+        assert f"/images/{wanted}/json" in registry.asked
+        await box.close()
+
+
 async def test_a_cancelled_run_disturbs_nobody_who_waits_for_the_same_image(registry: Registry) -> None:
     box = ContainerSandbox("image", base_url=registry.url)
     waiting = [asyncio.create_task(box.run(TRUE)) for _ in range(8)]

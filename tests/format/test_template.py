@@ -22,7 +22,8 @@ def files(folder: Path) -> list[str]:
 @pytest.mark.parametrize("name", ["pdf-reader", "技能", "yes", "007"])
 @pytest.mark.requirement("S4-14")
 def test_a_new_skill_has_no_errors_diagnostics_or_lints(tmp_path: Path, name: str, script) -> None:
-    folder = create_skill_template(tmp_path / "new" / "skills", name, script=script)
+    description = "Reads forms. Use for forms."
+    folder = create_skill_template(tmp_path / "new" / "skills", name, description=description, script=script)
     result = validate_skill(folder)
     assert (result.errors, result.diagnostics, result.lints) == ([], (), ())
     stem = name.replace("-", "_")
@@ -31,6 +32,13 @@ def test_a_new_skill_has_no_errors_diagnostics_or_lints(tmp_path: Path, name: st
     for file in sample:
         assert f"`{file}`" in (folder / "SKILL.md").read_text()
     assert os.listdir(folder.parent) == [name]
+
+
+def test_a_description_that_is_still_to_be_written_is_told(tmp_path: Path) -> None:
+    folder = create_skill_template(tmp_path, "pdf")
+    result = validate_skill(folder)
+    assert [advice.code for advice in result.lints] == ["description-placeholder"]
+    assert result.errors == []
 
 
 @pytest.mark.parametrize("description", ["Use: it # now", 'Say "x" and \\y\\', "a --- b", "'", "@x", "{a}", "x: y"])

@@ -159,7 +159,7 @@ def test_here_everything_works() -> None:
     told = subprocess.run(
         [Path(sys.executable).with_name("adk-skills"), "doctor"], capture_output=True, text=True, check=False
     )
-    assert "This system: Linux\n  works               Everything works." in told.stdout
+    assert "This system: Linux\n  works               Everything; scripts at the isolation levels below." in told.stdout
 
 
 def test_the_classifiers_name_the_systems_the_tests_run_on() -> None:

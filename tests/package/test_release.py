@@ -44,11 +44,12 @@ def wheel(tmp_path: Path) -> Path:
         "adk_skills_agent/__init__.py": "",
         "adk_skills_agent/py.typed": "",
         "adk_skills_agent/_examples/skills/csv-report/SKILL.md": "---\nname: csv-report\n---\n",
+        "adk_skills_agent/_images/adk-code-executor/Dockerfile": "FROM scratch\n",
         "x-1.2.3.dist-info/METADATA": (
             "Metadata-Version: 2.4\nName: x\nVersion: 1.2.3\nLicense-Expression: Apache-2.0\nRequires-Python: >=3.11\n"
             "Description-Content-Type: text/markdown\n\n" + "What it is for. " * 100
         ),
-        "x-1.2.3.dist-info/entry_points.txt": "[console_scripts]\nadk-skills = adk_skills_agent.cli.main:main\n",
+        "x-1.2.3.dist-info/entry_points.txt": "[console_scripts]\nadk-skills = adk_skills_agent.cli:program\n",
         "x-1.2.3.dist-info/licenses/LICENSE": "Apache",
     }
     path = tmp_path / "x-1.2.3-py3-none-any.whl"
@@ -165,7 +166,7 @@ def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("one", "two"):
         source = tmp_path / name
         source.mkdir()
-        for part in ("src", "examples"):
+        for part in ("src", "examples", "images"):
             shutil.copytree(REPOSITORY / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
         for part in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):
             shutil.copy(REPOSITORY / part, source / part)

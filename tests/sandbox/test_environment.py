@@ -51,6 +51,23 @@ def test_the_call_wins_over_the_policy_and_nothing_wins_over_the_run_id():
     assert (environment["A"], environment["LANG"], environment["ADK_SKILLS_RUN_ID"]) == ("call", "de_DE.UTF-8", "1")
 
 
+@pytest.mark.parametrize(
+    ("network", "waits"),
+    [
+        (Network.none(), False),
+        (Network.loopback(), False),
+        (Network.allow("api.example.org"), True),
+        (Network.host(), True),
+    ],
+)
+def test_without_a_network_nothing_is_tried_again_for_a_minute(network, waits):
+    """Seen: ``npm install x`` and ``npx x`` waited 70 seconds until they said that there is no network."""
+    environment = build_environment(SandboxPolicy(network=network), {}, host={}, **PLACES)
+    assert ("npm_config_fetch_retries" not in environment) == waits
+    own = SandboxPolicy(network=network, env={"npm_config_fetch_retries": "5"})
+    assert build_environment(own, {}, host={}, **PLACES)["npm_config_fetch_retries"] == "5"
+
+
 def test_memory_that_pyarrow_would_only_reserve_is_not_made_writable():
     """Seen: pandas, matplotlib and a linear regression, of 270 MiB, wait with 512 MiB until their deadline."""
     pytest.importorskip("pyarrow")

@@ -42,7 +42,9 @@ from adk_skills_agent.scripts import (
 from adk_skills_agent.scripts import outcome as outcome_module
 from adk_skills_agent.scripts.error_text import condense_tracebacks
 from adk_skills_agent.scripts.outcome import (
+    NO_KEYS,
     NO_NETWORK,
+    NO_OFFICE,
     NO_SEMAPHORES,
     NOT_BY_PROXY,
     NOT_STARTED,
@@ -543,6 +545,25 @@ def test_a_pool_of_processes_at_landlock_says_what_to_do_instead(skill_with: Cal
     outcome = asyncio.run(go())
     assert outcome.error is not None
     assert outcome.error.endswith(NO_SEMAPHORES)
+
+
+@pytest.mark.parametrize(
+    ("code", "level", "said"),
+    [
+        ("printf '\\033[H\\033[2Jx'; sleep 60", "process", NO_KEYS),  # vim, which reads from its stderr for ever
+        ("printf '\\033[?1049h'; sleep 60", "process", NO_KEYS),
+        ("soffice() { sleep 60; }; soffice --headless", "landlock", NO_OFFICE),
+        ("soffice() { sleep 60; }; soffice --headless", "process", "Give it less work, or tell the user."),
+        ("sleep 60", "landlock", "Give it less work, or tell the user."),
+    ],
+)
+def test_what_a_run_waited_for_until_its_deadline_is_said(
+    skill_with: Callable[..., Skill], code: str, level: str, said: str
+) -> None:
+    outcome = run(skill_with({"scripts/r.sh": code}), "r.sh", isolation=level, wall_seconds=0.7)
+    assert outcome.error is not None
+    assert outcome.error.endswith(said)
+    assert ("less work" in outcome.error) == ("less work" in said)
 
 
 WRITES_TOOL = "printf '#!/bin/sh\\necho tool\\n' > tool.sh; chmod +x tool.sh; "

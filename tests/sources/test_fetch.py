@@ -481,3 +481,10 @@ def test_finding_one_of_many_skills_does_not_take_long():
         "skills/skill-7/SKILL.md",
         "skills/skill-7/a.md",
     ]
+
+
+def test_a_web_server_that_does_not_answer_is_said_without_an_error_number():
+    with pytest.raises(SourceError) as refused:
+        fetch_skills(read_origin("http://127.0.0.1:9/skills.zip"))
+    said = "http://127.0.0.1:9/skills.zip cannot be fetched: Connection refused. Check the address and the network."
+    assert refused.value.message == said

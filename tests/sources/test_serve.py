@@ -540,7 +540,7 @@ def test_a_server_without_the_extension_and_none_at_all_are_said(tmp_path: Path)
     script.write_text(LIAR.format(entry={}, text="").replace('server.extensions["io', 'server.extensions["x'))
     with pytest.raises(SourceError, match="does not declare the extension"):
         McpSkills(f"{preloaded.program('python')} {script}").folders()
-    with pytest.raises(SourceError, match="cannot be asked") as refused:
+    with pytest.raises(SourceError, match=r"there is no program '/nonexistent/server'\. Check its name") as refused:
         McpSkills("/nonexistent/server --token=geheim").folders()
     assert "geheim" not in str(refused.value)
 

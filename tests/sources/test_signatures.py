@@ -298,6 +298,15 @@ def test_a_wrong_policy_is_named_with_its_file(tmp_path: Path, table: str, said:
     assert str(file) in refused.value.message
 
 
+@pytest.mark.parametrize("head", ["", "[adk-skills]\n", "[tool]\n", "[tool.adk_skills]\n"])
+def test_a_demand_in_the_wrong_place_is_not_ignored(tmp_path: Path, head: str) -> None:
+    """Seen: at the top of an adk-skills.toml it demanded nothing, and unsigned skills were installed."""
+    file = tmp_path / "adk-skills.toml"
+    file.write_text(f"{head}require-signature = true\n")
+    with pytest.raises(ConfigError, match=r"must stand under \[tool.adk-skills\]"):
+        read_signature_policy(file)
+
+
 # Sigstore.
 
 

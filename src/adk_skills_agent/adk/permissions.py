@@ -548,7 +548,7 @@ class _Question:
                 why = "The user answered another question than that of this call"
             else:
                 self._tell_decision("revoked", "change", reason="the skill changed after the question was asked")
-                why = f"Skill '{self._skill.name[:60]}' changed since the user was asked"
+                why = f"Skill '{self._skill.name[:64]}' changed since the user was asked"
             return refusal(
                 ErrorCode.APPROVAL_REQUIRED, f"{why}, so the answer does not count. Call the tool again to ask anew."
             )

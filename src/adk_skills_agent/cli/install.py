@@ -15,6 +15,7 @@ from adk_skills_agent.cli.sources import (
     complete_installed,
     complete_source,
     json_option,
+    no_skill_there,
     open_registry,
     untrusted,
 )
@@ -469,12 +470,13 @@ def pack_command(folder: Path, output: Path | None, as_json: bool) -> None:
 
     The same bytes for the same skill, whoever packs it and when: SKILL.md at the root, no times, no owners.
     """
+    from adk_skills_agent.format import find_skill_md
     from adk_skills_agent.sources import read_tree
     from adk_skills_agent.sources.archives import pack_tar, pack_zip
     from adk_skills_agent.sources.store import write_aside
 
-    if not folder.is_dir():
-        raise ConfigError(f"There is no folder {safe(str(folder))}. Give the folder of a skill.")
+    if not folder.is_dir() or find_skill_md(folder) is None:
+        raise ConfigError(no_skill_there(str(folder), folder))
     tree = read_tree(folder, f"The skill in {folder}")
     name = tree.parsed(folder.resolve().name).metadata.name or "skill"
     target = output or Path(f"{name}.skill")

@@ -200,6 +200,12 @@ def _run() -> int:
     except BrokenPipeError:  # whoever read the output has read enough (... | head)
         _stop_writing()
         return FINDINGS  # as click has it when a command itself notices
+    except UnicodeEncodeError as error:  # a name for the file system
+        return _say(
+            f"The locale's encoding, {sys.getfilesystemencoding()}, has no {error.object[error.start : error.end]!a}. "
+            "Set LC_ALL=C.UTF-8.",
+            FINDINGS,
+        )
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not _has_working_directory():
             return _say("The working directory is not there any more. Change to a folder that is.", USAGE)

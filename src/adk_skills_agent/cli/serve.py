@@ -77,6 +77,12 @@ def serve_command(
     if http is None:
         from adk_skills_agent.sources.mcp.server import serve_stdio
 
+        if sys.stdin.isatty():
+            click.echo(
+                "note: an MCP client starts this and speaks over standard input; there is nothing to type here. "
+                "End it with Ctrl-C. For HTTP: --http 127.0.0.1:8765",
+                err=True,
+            )
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _end)
         asyncio.run(serve_stdio(view, __version__))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -293,9 +294,10 @@ def new_command(name: str, output: Path, description: str | None, script: Litera
     from adk_skills_agent.format import create_skill_template
 
     folder = create_skill_template(output, name, description=description, script=None if script == "none" else script)
+    place = shlex.quote(str(folder))
     print(f"Made {folder}")
-    print(f"Next: edit {folder / 'SKILL.md'}, then: adk-skills validate {folder}")
-    print(f"To measure it: edit {folder / 'evals/cases.yaml'}, then: adk-skills eval {folder} --dry-run")
+    print(f"Next: edit {folder / 'SKILL.md'}, then: adk-skills validate {place}")
+    print(f"To measure it: edit {folder / 'evals/cases.yaml'}, then: adk-skills eval {place} --dry-run")
 
 
 # ``adk-skills validate``: the specification's rules, with the reference library's messages.
@@ -435,7 +437,7 @@ def _print_missing(path: Path) -> None:
     except ConfigError:  # Windows: the text of a skill can be checked there, and no more
         return
     if needs.missing:
-        place = safe(str(path))
+        place = safe(shlex.quote(str(path)))
         click.echo(f"  It needs: {safe(needs.summary())}. Details: adk-skills needs {place}", err=True)
 
 

@@ -192,13 +192,15 @@ def open_skill(name: str, dirs: Sequence[Path], *, trust_project: bool = False) 
             if problem.severity is Severity.ERROR:
                 raise FormatError(problem.message)
     if "/" in name or name in {".", ".."}:
-        raise SkillNotFound(_no_such_folder(name, folder))
+        raise SkillNotFound(no_skill_there(name, folder))
     registry = open_registry(dirs, trust_project=trust_project)
     try:
         return registry.load_skill(name)
     except SkillNotFound as error:
         if error.suggestions:
             raise
+        if not dirs and folder.is_dir():
+            raise SkillNotFound(no_skill_there(name, folder)) from None
         where = "".join(f" {shlex.quote(str(folder))}" for folder in dirs)
         place = "there" if dirs else "in the scopes of this folder; name a folder with --dir"
         unseen = untrusted(registry)
@@ -214,7 +216,7 @@ def untrusted(registry: SkillsRegistry) -> list[str]:
     return [one.message for one in registry.diagnostics if one.code == "untrusted-project"]
 
 
-def _no_such_folder(name: str, folder: Path) -> str:
+def no_skill_there(name: str, folder: Path) -> str:
     """The sentence about a path that is no skill's folder, with the nearest one that is."""
     if folder.is_dir():
         inside = f" Its skills: adk-skills list {shlex.quote(name)}" if _skills_below(folder) else ""

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -184,4 +185,9 @@ def _store(url: str, key_env: str) -> WorkspaceStore:
     if not value and key_env != _KEY_VARIABLE:
         raise ConfigError(f"The environment variable {key_env} is not set. Set it to the store's key.")
     keys = [part.strip() for part in value.split(",") if part.strip()]
-    return WorkspaceStore(url, key=keys or None)
+    store = WorkspaceStore(url, key=keys or None)
+    if "://" not in url and not Path(url).expanduser().is_dir():
+        click.echo(
+            f"note: There is no folder {safe(url)} yet; the first agent that stores something makes it.", err=True
+        )
+    return store

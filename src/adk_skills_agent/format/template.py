@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from adk_skills_agent.errors import FormatError, ValidationError
+from adk_skills_agent.format.models import normalise_name
 from adk_skills_agent.format.validator import validate_metadata
 
 
@@ -44,7 +45,10 @@ def create_skill_template(
     target = Path(output_dir).expanduser() / name
     errors = validate_metadata({"name": name, "description": description}, target)
     if errors:
-        raise ValidationError(f"Cannot create skill {name!r}: {'; '.join(errors)}.", errors)
+        said = "; ".join(error.rstrip(".") for error in errors)
+        near = normalise_name(name)
+        hint = f" Call it {near}." if near and near != name else ""
+        raise ValidationError(f"Cannot create skill {name!r}: {said}.{hint}", errors)
     if os.path.lexists(target):
         raise ValidationError(f"{target} exists already; choose another name or remove it.")
     aside: Path | None = None

@@ -164,6 +164,10 @@ _WHEN = re.compile(
 )
 
 
+_PLACEHOLDER = re.compile(r"\[?TODO\b|Describe what .+ does\. Use when a task mentions the things it is for\.")
+"""What templates of skills have in place of a description: skill-creator's, and ours."""
+
+
 def lint_skill(parsed: ParsedSkill, folder: Path) -> tuple[Diagnostic, ...]:
     """Look at a skill as a careful reviewer would. Returns one finding per piece of advice, links one each."""
     file = parsed.metadata.file
@@ -185,6 +189,8 @@ def lint_skill(parsed: ParsedSkill, folder: Path) -> tuple[Diagnostic, ...]:
     description = parsed.metadata.description
     if description.isascii() and not _WHEN.search(description):
         note("description-without-when", "The description does not say when to use the skill; add `Use when ...`.")
+    if _PLACEHOLDER.match(description):
+        note("description-placeholder", "The description is still the one to replace; say what the skill does.")
     _lint_folders(folder, note)
     _lint_links(parsed, folder, note)
     return tuple(found)

@@ -155,7 +155,7 @@ class PackagesNotApproved(PackageError):
     """Somebody has to say yes first; ``lock`` is to what."""
 
     def __init__(self, skill: str, lock: Lock) -> None:
-        super().__init__(f"The packages of skill '{skill[:60]}' are not installed yet; the user has to approve them.")
+        super().__init__(f"The packages of skill '{skill[:64]}' are not installed yet; the user has to approve them.")
         self.lock = lock  # the exact packages
         self.skill = skill  # the skill that needs them
 
@@ -440,7 +440,7 @@ class SkillEnvironments:
         from adk_skills_agent.packages.uv import failure
 
         skill, python, progress = asked.skill, asked.python, asked.progress
-        settings, what = self.dependencies, f"the packages of skill '{skill.name[:60]}'"
+        settings, what = self.dependencies, f"the packages of skill '{skill.name[:64]}'"
         needs = self.needs_of(skill, python=python)
         beside = self._locks(skill)
         for lock in beside:

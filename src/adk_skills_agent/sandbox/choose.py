@@ -31,6 +31,11 @@ VARIABLE: Final = "ADK_SKILLS_SANDBOX"
 FILE_VARIABLE: Final = "ADK_SKILLS_CONFIG"
 SANDBOX_NAMES: Final = ("auto", "local", "container", "kubernetes", "ray")
 DEFAULT: Final = "auto"
+_CALLED_ELSEWHERE = {
+    **dict.fromkeys(("docker", "podman", "gvisor"), "container"),
+    **dict.fromkeys(("bubblewrap", "bwrap", "namespaces", "landlock", "process"), "local"),
+    "k8s": "kubernetes",
+}
 _KEY = "sandbox"
 _TABLE = ("tool", "adk-skills")
 _NAME = f"[{'.'.join(_TABLE)}]"
@@ -92,6 +97,7 @@ def check_name(value: object, source: str) -> str:
     if isinstance(value, str) and value in SANDBOX_NAMES:
         return value
     close = difflib.get_close_matches(value, SANDBOX_NAMES, n=1) if isinstance(value, str) else []
+    close = [_CALLED_ELSEWHERE[value]] if isinstance(value, str) and value in _CALLED_ELSEWHERE else close
     hint = f"Did you mean {close[0]!r}?" if close else f"Use {', '.join(SANDBOX_NAMES)}, or a Sandbox object."
     raise ConfigError(f"There is no sandbox {value!r} ({source}). {hint}")
 

@@ -175,6 +175,8 @@ def script_outcome(
             stderr, cut_at = head + hide_interpreter(_text(result.stderr[cut_at:])), len(head)
         missing = tuple(thing for thing in missing_things(plan, result) if thing.kind in _MISSED_BY_SHELLS)
         advice = not_started_sentence(result, stderr, stdout)
+        if not advice and not stderr and _fetches(plan):
+            advice = no_network_sentence(plan.request.policy, result, said_nothing=True)
         if not advice and _CUT_OFF.search(stderr[-_LAST_CHARS:]):
             advice = limit_sentence(plan.request.policy, result)
         return ScriptOutcome(
@@ -186,10 +188,14 @@ def script_outcome(
     error, advice = _sentence(plan, result, reason, shorten(cause, error_chars)), ""
     if reason in {"exit_code", "signal"}:
         policy, printed = plan.request.policy, (_text(result.stderr), stdout)
-        advice = no_network_sentence(policy, result, *printed) or not_by_proxy_sentence(policy, result, *printed)
+        said_nothing = not result.stderr and _fetches(plan)
+        advice = no_network_sentence(policy, result, *printed, said_nothing=said_nothing)
+        advice = advice or not_by_proxy_sentence(policy, result, *printed)
         advice = advice or no_semaphores_sentence(result) or not_started_sentence(result, *printed)
         advice = advice or limit_sentence(policy, result)
         error = f"{error.rstrip('.')}. {advice}" if advice else error
+    elif reason == "timeout" and (advice := waiting_sentence(plan, result, stdout, stderr)):
+        error = f"{error.partition(' Give it less work')[0]} {advice}"
     missing = missing_things(plan, result, exception) if reason == "exit_code" else ()
     if missing:
         error = f"{error.rstrip('.')}. {' '.join(thing.for_model() for thing in missing)}"
@@ -433,16 +439,35 @@ def _named_hosts(*streams: str) -> list[str]:
     return list(named)
 
 
-def no_network_sentence(policy: SandboxPolicy, result: ExecutionResult, *streams: str) -> str:
-    """:data:`NO_NETWORK` when the run had no network and what it printed speaks of that; else ""."""
+def no_network_sentence(
+    policy: SandboxPolicy, result: ExecutionResult, *streams: str, said_nothing: bool = False
+) -> str:
+    """:data:`NO_NETWORK` when the run had no network and what it printed speaks of that; else "".
+
+    ``said_nothing``: it fetched something with a program that was told to be quiet.
+    """
     if policy.network.mode not in {"none", "loopback"} or result.isolation.enforced.get("network") == "none":
         return ""
+    if said_nothing:
+        return NO_NETWORK
     for stream in streams:
         text = stream[-_LAST_CHARS:]
         # The system call itself may be refused; then only the place in the program says that it was about a socket.
         if _SIGNS.search(text) or ("socket" in text and _REFUSED.search(text)):
             return NO_NETWORK
     return ""
+
+
+_FETCH = re.compile(r"(?:^|[|;&(`\n])[ \t]*(?:curl|wget)[ \t][^|;&()`\n]*?https?://(?!localhost\b|127\.|\[::1)")
+
+
+def _fetches(plan: ScriptPlan) -> bool:
+    """Whether a command line fetches from another machine with curl or wget, which say nothing with -s and -q.
+
+    Not one with a text in it, which may only be about them (a here-document).
+    """
+    *_, option, line = ("", *plan.request.argv)
+    return option == "-c" and "<<" not in line and _FETCH.search(line) is not None
 
 
 NOT_BY_PROXY: Final = (
@@ -481,6 +506,35 @@ def no_semaphores_sentence(result: ExecutionResult) -> str:
     """
     asked = "SemLock" in _text(result.stderr[-_LAST_CHARS:])
     return NO_SEMAPHORES if asked and result.isolation.level is IsolationLevel.LANDLOCK else ""
+
+
+NO_KEYS: Final = (
+    "It drew on a screen and waited for keys, which nobody presses here. Write files with the tools for files or with "
+    "sed, and give programs the options that ask nothing."
+)
+NO_OFFICE: Final = (
+    "LibreOffice waits for ever at this level of isolation, because it needs UNIX sockets. Do not retry; do it another "
+    "way, or tell the user that it needs the level 'namespaces' or a container."
+)
+_SCREEN = re.compile("\x1b\\[(?:\\?1049h|H\x1b\\[2?J)")
+_OFFICE = re.compile(r"\b(?:soffice|libreoffice|lowriter|localc|unoconv)\b")
+_READ_OF_SCRIPT = 1 << 16
+
+
+def waiting_sentence(plan: ScriptPlan, result: ExecutionResult, *streams: str) -> str:
+    """What a run that met its deadline waited for, where it is known: :data:`NO_KEYS` or :data:`NO_OFFICE`; else "".
+
+    LibreOffice tells nobody: it shows its error in a dialog without a display, and waits until that is answered.
+    """
+    if any(_SCREEN.search(stream) for stream in streams):
+        return NO_KEYS
+    if result.isolation.level is not IsolationLevel.LANDLOCK:
+        return ""
+    words = [*plan.request.argv, *streams]
+    if plan.folder is not None:
+        with contextlib.suppress(OSError, ValueError), (plan.folder / plan.path).open("rb") as script:
+            words.append(script.read(_READ_OF_SCRIPT).decode(errors="replace"))
+    return NO_OFFICE if any(_OFFICE.search(text) for text in words) else ""
 
 
 NOT_STARTED: Final = (

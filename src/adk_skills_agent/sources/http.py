@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
-from adk_skills_agent.errors import SourceError
+from adk_skills_agent.errors import SourceError, said_by
 
 if TYPE_CHECKING:
     import httpx
@@ -73,10 +73,7 @@ class WebClient:
                     parts.append(part)
                 return b"".join(parts)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:  # ValueError: an address that is none
-            hint = ""
-            if "CERTIFICATE" in str(error):
-                hint = " For a company's own authority set SSL_CERT_FILE."
-            raise SourceError(f"{_plain(url)} cannot be fetched: {error}.{hint}") from error
+            raise SourceError(_not_fetched(url, error)) from error
 
     def moved_to(self, url: str) -> str:
         """The URL to which a URL leads in the end; its body is not read.
@@ -89,7 +86,7 @@ class WebClient:
             with self._answer(url, {}) as answer:
                 return str(answer.url)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            raise SourceError(f"{_plain(url)} cannot be fetched: {error}.") from error
+            raise SourceError(_not_fetched(url, error)) from error
 
     @contextmanager
     def _answer(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
@@ -134,6 +131,21 @@ def _plain(url: str) -> str:
     except ValueError:
         return repr(url[:300])
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:300]
+
+
+def _not_fetched(url: str, error: Exception) -> str:
+    """The sentence about an address that did not answer, with what to do."""
+    import httpx
+
+    hint = ""
+    if "CERTIFICATE" in str(error):
+        hint = " For a company's own authority set SSL_CERT_FILE."
+    elif isinstance(error, (httpx.NetworkError, httpx.TimeoutException)):
+        hint = " Check the address and the network."
+    return f"{_plain(url)} cannot be fetched: {_ERRNO.sub('', said_by(error)).rstrip('.')}.{hint}"
+
+
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 
 
 def refuse_private(url: str) -> tuple[str, ...]:

@@ -101,6 +101,9 @@ def _is_principal(signer: str, patterns: str) -> bool:
     return any(not one.startswith("!") and fnmatchcase(signer, one) for one in listed)
 
 
+_MISTAKEN_TABLES = ("adk-skills", "adk_skills", "adk-skill")
+
+
 def read_signature_policy(path: Path) -> SignaturePolicy:
     """What a project demands of signatures; nothing when there is no such file.
 
@@ -110,8 +113,13 @@ def read_signature_policy(path: Path) -> SignaturePolicy:
         return SignaturePolicy()
     from adk_skills_agent.settings import read_toml
 
-    tool: Any = read_toml(path, "project file").get("tool")
+    document = read_toml(path, "project file")
+    tool: Any = document.get("tool")
     table: Any = tool.get("adk-skills") if isinstance(tool, Mapping) else None
+    tables = tool if isinstance(tool, Mapping) else {}
+    for place in (document, tables, *(some.get(name) for some in (document, tables) for name in _MISTAKEN_TABLES)):
+        if isinstance(place, Mapping) and place is not table and _TABLE_KEYS[0] in place:
+            raise ConfigError(f"{path}: {_TABLE_KEYS[0]} must stand under [tool.adk-skills]. Move it there.")
     if not isinstance(table, Mapping):
         return SignaturePolicy()
     for key in table:

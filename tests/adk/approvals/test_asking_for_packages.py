@@ -398,6 +398,8 @@ def test_a_preset_is_what_every_script_gets_and_skills_may_need_more(
 def test_row_319_the_question_names_every_package() -> None:
     """Seen: the forty-first and later ones were "1 more", and a yes installed them."""
     packages = tuple(LockedPackage(f"p{number:03}", "1.0", ("a" * 64,)) for number in range(60))
-    text = question("pdf", Lock(packages))
+    name = "-".join(["name"] * 13)[:64]  # as long as a name may be: two that differ at the end are told apart
+    text = question(name, Lock(packages))
+    assert f"'{name}'" in text
     assert "p039==1.0 (sha256 aaaaaaaa...), and p040==1.0, " in text
     assert all(f"{one.name}==1.0" in text for one in packages)

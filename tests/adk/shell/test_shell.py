@@ -674,6 +674,20 @@ async def test_a_command_that_met_a_limit_is_told_which(calls: Any) -> None:
     await toolset.close()
 
 
+async def test_a_fetch_that_is_told_to_be_quiet_is_told_to_have_no_network(calls: Any) -> None:
+    """Seen of ``curl -s``: an exit code, and not a word; in a pipe not even that."""
+    fetches = ("curl -s https://a.test", "wget -qO- https://a.test | head", "A=$(curl -sf 'https://a.test?b=1'); true")
+    others = (
+        "curl -s http://localhost:1",
+        "cat <<'E' > a\ncurl -s https://a.test\nE",
+        "echo 'curl https://a.test' > a",
+    )
+    toolset = ShellToolset()
+    answers = await calls(toolset, *map(sh, (*fetches, *others)))
+    assert [NO_NETWORK in answer.get("notes", ()) for answer in answers] == [True] * 3 + [False] * 3
+    await toolset.close()
+
+
 async def test_hosts_granted_to_a_skill_are_for_its_commands_only(make_skill: Callable[..., Path], calls: Any) -> None:
     from adk_skills_agent import Grant
 

@@ -237,6 +237,20 @@ async def test_a_session_at_work_elsewhere_is_an_answer_for_the_model(
     assert [event.action for event in seen if isinstance(event, WorkspaceStored)][-1] == "busy"
 
 
+async def test_a_store_that_cannot_be_used_is_a_sentence_in_the_log_for_every_tool(
+    rehearse: Any, ask: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Seen of ``execute``: the sentence, and 70 lines of traceback below "the sandbox failed" at each call."""
+    (tmp_path / "store").write_text("a file")
+    server = rehearse("turns: [{call: {name: execute, args: {command: ls}}}, {text: done}]")
+    tools = [ShellToolset(workspace_store=tmp_path / "store")]
+    answered = await ask(LlmAgent(name="a", model=server.model(), tools=tools), "go")
+    assert answered.results[0][1]["error_code"] == "WORKSPACE_UNAVAILABLE"
+    logged = [record for record in caplog.records if record.name.startswith("adk_skills_agent")]
+    assert any("Check that the folder is there" in record.getMessage() for record in logged)
+    assert not any("Traceback" in record.getMessage() or record.exc_info for record in logged)
+
+
 @pytest.mark.parametrize(
     "kind", ["runner", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("memory", "files"))]
 )

@@ -114,13 +114,17 @@ def test_an_environment_of_any_name_is_no_result_and_is_told_in_one_note(workspa
         Path(workspace.work, name).write_text("x")
     Path(workspace.work, "a/env/lib64").symlink_to("lib")
     Path(workspace.work, "b/node_modules/y").symlink_to("x.js")
+    Path(workspace.work, "b/.git").mkdir()  # as a clone of a repository beside it, whose objects are hard links
+    Path(workspace.work, "b/.git/one").write_text("x")
+    Path(workspace.work, "b/.git/two").hardlink_to(Path(workspace.work, "b/.git/one"))
     Path(workspace.work, "linked").symlink_to("a")
     result = collect(workspace, SandboxPolicy())
     assert [file.path for file in result.files] == ["a/result.txt"]
     assert result.skipped == [("linked", "is a symbolic link")]
     assert {"a/env/pyvenv.cfg", "a/env/lib/x.py", "b/node_modules/x.js"} <= set(result.changed)  # stays for the session
     (note,) = result.notes
-    assert note.startswith("5 hidden files are left out")
+    assert note.startswith("7 hidden files are left out")
+    assert {"b/.git/one", "b/.git/two"} <= set(result.changed)
 
 
 async def test_an_interpreter_below_tmp_is_not_kept_with_the_sessions_temporary_files(tmp_path):

@@ -61,10 +61,10 @@ async def approve_packages(
     if answer is not None:  # of another question: google-adk puts no second one for the same call
         return refusal(
             ErrorCode.APPROVAL_REQUIRED,
-            f"The packages of skill '{skill[:60]}' need an approval of their own. Call the tool again to ask for it.",
+            f"The packages of skill '{skill[:64]}' need an approval of their own. Call the tool again to ask for it.",
         )
     if not tool_context.function_call_id:
-        return refusal(ErrorCode.PERMISSION_DENIED, f"The packages of skill '{skill[:60]}' need the user's approval.")
+        return refusal(ErrorCode.PERMISSION_DENIED, f"The packages of skill '{skill[:64]}' need the user's approval.")
     runtime.events.emit(about)
     return ask_user(
         tool_context,
@@ -86,7 +86,7 @@ def question(skill: str, lock: Lock) -> str:
     size = lock.download_bytes
     fetched = f" Up to {size / (1 << 20):.1f} MiB are fetched." if size else ""
     return (
-        f"Install {packages} for skill '{skill[:60]}'? {listed}{more}.{fetched} "
+        f"Install {packages} for skill '{skill[:64]}'? {listed}{more}.{fetched} "
         "They are kept read-only for the sandbox; nothing of them runs outside it. The answer holds for these bytes."
     )
 
@@ -103,7 +103,7 @@ def _payload(skill: str, lock: Lock) -> dict[str, Any]:
 def _refusal(skill: str) -> dict[str, Any]:
     return refusal(
         ErrorCode.PERMISSION_DENIED,
-        f"The user refused the packages of skill '{skill[:60]}'. Do not try again; do it without them, or ask what to "
+        f"The user refused the packages of skill '{skill[:64]}'. Do not try again; do it without them, or ask what to "
         "do instead.",
     )
 

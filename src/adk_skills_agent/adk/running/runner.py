@@ -409,11 +409,12 @@ class ScriptReadiness:
         if report.level.strength >= self._wanted.strength:
             return True
         self._warn(
-            "%s is not offered: this machine isolates scripts at level '%s', the policy asks for '%s'. %s",
+            "%s is not offered: this machine isolates scripts at level '%s', the policy asks for '%s' (%s). "
+            "See: adk-skills doctor",
             self._tool,
             report.level.value,
             self._wanted.value,
-            " ".join(report.reasons),
+            "; ".join(report.reasons),
         )
         return False
 

@@ -104,7 +104,7 @@ async def _make(sandbox: Sandbox, request: ExecutionRequest, skill: str, origina
     )
     if made.exit_code != 0:
         said = made.stderr.decode("utf-8", "replace").strip()[-200:] or "the disk limit of the workspace is too low"
-        raise SandboxError(f"The folder of skill '{skill[:60]}' could not be copied for the session: {said}")
+        raise SandboxError(f"The folder of skill '{skill[:64]}' could not be copied for the session: {said}")
 
 
 def _lend(workspace: SessionWorkspace, skill: str, kept: Path | None, notes: list[str]) -> bool:
@@ -117,7 +117,7 @@ def _lend(workspace: SessionWorkspace, skill: str, kept: Path | None, notes: lis
     for other in workspace.skills.glob(f"{skill_folder(skill)}-{'[0-9a-f]' * 16}"):
         if other != kept:
             _removed(other)
-            notes.append(f"Skill '{skill[:60]}' was changed: what its runs wrote into its folder before is gone.")
+            notes.append(f"Skill '{skill[:64]}' was changed: what its runs wrote into its folder before is gone.")
     if not _is_folder(kept):
         return False
     inside.mkdir(mode=0o700)

@@ -97,7 +97,7 @@ def _asked(
             reason=decision.reason,
         )
     )
-    granted = f" with what is granted to skill '{skill[:60]}'" if skill else ""
+    granted = f" with what is granted to skill '{skill[:64]}'" if skill else ""
     return ask_user(
         context,
         f"Run this command in the sandbox{granted}? {shown_line(line)}\n{_asked_for(decision)}",

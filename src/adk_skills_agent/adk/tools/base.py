@@ -21,6 +21,8 @@ from adk_skills_agent.errors import (
     ScriptNotFound,
     SkillNotFound,
     SkillsError,
+    TooManyRuns,
+    WorkspaceUnavailable,
 )
 from adk_skills_agent.sandbox import acting_for, log_exception, redact_error
 
@@ -116,7 +118,7 @@ class ToolsetTool(BaseTool):
             return await self.answer(args, tool_context)
         except SkillsError as error:
             answer = failure(error, self.runtime.grants.forms)
-            if isinstance(error, SandboxError):
+            if is_broken_sandbox(error):
                 log_exception(logger, self.runtime.grants.forms, "the sandbox failed for %s", self.name)
             return answer
         except Exception:  # noqa: BLE001 - the turn goes on; the owner gets the traceback, the model a sentence
@@ -194,6 +196,11 @@ MAX_ERROR_CHARS = 200
 """Of a sentence for a model, which may quote what the model wrote, of any length."""
 
 _HEAD_CHARS = 120  # the rest is of its end, which says what is wrong with what was quoted
+
+
+def is_broken_sandbox(error: SkillsError) -> bool:
+    """Whether a sandbox itself failed, so that the owner needs the traceback; full places and stores say a sentence."""
+    return isinstance(error, SandboxError) and not isinstance(error, (TooManyRuns, WorkspaceUnavailable))
 
 
 def failure(error: SkillsError, secrets: SecretForms | None = None) -> dict[str, object]:

@@ -33,19 +33,16 @@ from adk_skills_agent.adk.running.call import (
 )
 from adk_skills_agent.adk.running.packages import approve_packages
 from adk_skills_agent.adk.running.runner import ScriptBackend, agent_executor, before_run, script_backend_of
-from adk_skills_agent.adk.tools.base import ToolsetTool, failure, required_texts, skill_name_schema
+from adk_skills_agent.adk.tools.base import ToolsetTool, failure, is_broken_sandbox, required_texts, skill_name_schema
 from adk_skills_agent.errors import (
     ErrorCode,
     IntegrityError,
     RegistryError,
     ResourceNotFound,
-    SandboxError,
     SandboxUnavailable,
     ScriptNotFound,
     SkillNotFound,
     SkillsError,
-    TooManyRuns,
-    WorkspaceUnavailable,
     nearest,
 )
 from adk_skills_agent.sandbox import in_worker, log_exception, redact_error
@@ -145,7 +142,7 @@ class RunSkillScriptTool(ToolsetTool):
             return await self._answer(args, tool_context, key, started)
         except SkillsError as error:
             redact_error(error, runtime.grants.forms)
-            if isinstance(error, SandboxError) and not isinstance(error, (TooManyRuns, WorkspaceUnavailable)):
+            if is_broken_sandbox(error):
                 log_exception(logger, runtime.grants.forms, "the sandbox failed for %s", self.name)
             answer, named = failure(error), self.skill_of(args)
             if not started:
@@ -288,7 +285,7 @@ class RunSkillScriptTool(ToolsetTool):
             run = await backend.run(runtime, tool_context, call)
             status, reason, code = run.status, run.reason, str(run.answer.get("error_code") or "")
         except SkillsError as error:
-            broken = isinstance(error, SandboxError) and not isinstance(error, (TooManyRuns, WorkspaceUnavailable))
+            broken = is_broken_sandbox(error)
             reason, code = "sandbox_error" if broken else "not_started", error.code.value
             raise
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_IMAGE = "python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b"
 """Taken when no image is given: bytes that cannot change under a name."""
+VARIABLE = "ADK_SKILLS_CONTAINER_IMAGE"
+"""The environment variable that names another image where the code names none, as at the command line."""
 BUILT_NAME = "adk-code-executor:latest"
 """What an image built from ``docker_path`` is called when no name is given, as in google-adk."""
 
@@ -52,7 +55,7 @@ def _find(client: DockerClient, engine: Engine, wanted: Wanted) -> str:
     tell = wanted.on_progress if wanted.on_progress is not None else (lambda line: logger.info("%s", line))
     if wanted.docker_path is not None:
         return _build(client, engine, wanted.docker_path, wanted.image or BUILT_NAME, tell)
-    name = wanted.image or DEFAULT_IMAGE
+    name = wanted.image or os.environ.get(VARIABLE, "").strip() or DEFAULT_IMAGE
     try:
         return str(client.images.get(name).id)
     except Exception as error:
@@ -135,9 +138,17 @@ def _tell_pull(event: Mapping[str, Any], seen: dict[str, int], tell: OnProgress)
 def _not_pulled(engine: str, name: str, why: str) -> str:
     return (
         f"{engine} has no image {name!r} and could not pull it: {_clean(why)}. Look at its name and at the way to its "
-        "registry; or build one: docker_path=adk_skills_agent.sandbox.container.shipped_image(). Without any registry "
-        "images/adk-code-executor/build_rootfs makes the same layers."
+        f"registry, or name an image that is here: {VARIABLE}=NAME in the environment, or image= in code."
+        f"{_how_to_make()}"
     )
+
+
+def _how_to_make() -> str:
+    """Where the files are that make an image, in a sentence."""
+    with contextlib.suppress(ConfigError):
+        folder = shipped_image()
+        return f" To make one: the Dockerfile in {folder}, or where no registry is the script build_rootfs beside it."
+    return ""
 
 
 def _clean(text: str) -> str:

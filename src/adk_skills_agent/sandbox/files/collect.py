@@ -442,6 +442,9 @@ def collect(workspace: Workspace, policy: SandboxPolicy, secrets: SecretForms | 
                 elif stat.S_ISREG(entry.info.st_mode) and secret is None:
                     identity = (entry.info.st_dev, entry.info.st_ino)
                     hard_links.setdefault(identity, []).append(entry)
+                    if no_result:
+                        scratch += 1  # in one note with the others: the objects of a repository that was cloned here
+                        continue
                 if reason is not None and len(result.skipped) < _MAX_SKIPPED:
                     result.skipped.append((readable_name(entry.path), reason))
                 elif reason is not None:

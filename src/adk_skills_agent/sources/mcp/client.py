@@ -200,6 +200,9 @@ class McpSkills:
                     return answer
 
                 yield ask
+        except FileNotFoundError as error:
+            said = f"there is no program {str(error.filename)!r}. Check its name and PATH."
+            raise SourceError(f"{self.what()} cannot be started: {said}") from error
         except (MCPError, OSError, TimeoutError) as error:
             raise SourceError(f"{self.what()} cannot be asked: {said_by(error)}.") from error
         except BaseExceptionGroup as group:
