@@ -16,7 +16,7 @@ from google.adk.code_executors.code_execution_utils import CodeExecutionResult, 
 from script_skill import FILES, Recording, result_of, run
 from tool_calls import agent_with, many_calls
 
-from adk_skills_agent.adk.running import script_program
+from adk_skills_agent.adk.running import adk_executor, script_program
 from adk_skills_agent.adk.running.adk_executor import SkillProgram
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 
@@ -241,3 +241,15 @@ def test_row_471_a_report_that_a_script_wrote_itself_is_bounded(left: str) -> No
     assert sum(map(len, report.skipped)) <= script_program.MAX_FILES * 4_096
     for broken in (f"[{'[],' * 600_000}1]", "[" * 100_000, f'"{"x" * (33 << 20)}"', "{}", "[]"):
         assert program.read(f"hello\n{program.marker}{broken}\n".encode()) == (b"hello", None)
+
+
+def test_row_477_an_output_that_names_its_folder_a_million_times_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: the event loop stood still for 25 s."""
+    program = SkillProgram(path="scripts/run.py", argv=(), commands=(), seconds=1.0, watch=False, contents=False)
+    folder = f"/tmp/x/{program._folder}ab12".encode()
+    assert program.as_seen(b"a %b b %b\n" % (folder, folder)) == b"a /skill b /skill\n"
+    monkeypatch.setattr(adk_executor, "_MOST_NAMED", 10)
+    seen = program.as_seen(folder + b" " + b"%b\n" % folder * 1_000)
+    assert seen.count(b"/skill") == 10
+    assert seen.endswith(b"[The rest is left out: it names the skill's folder too often.]\n")
+    assert program._folder.encode() not in seen
