@@ -91,7 +91,7 @@ class _Run(click.Command):
     default="adk-skills-output",
     show_default=True,
     type=a_path,
-    help="Where files it writes are put.",
+    help="Where files it writes are put. pytest and editors run some by their names: put a stranger's elsewhere.",
 )
 @click.option(
     "--policy",
