@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
+import re
 import shutil
 import signal
 import sys
@@ -39,6 +41,7 @@ settings.load_profile("repeatable")
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # nohup or "&": the tests of Ctrl-C would send it in vain
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.disable()  # while tests are collected nothing becomes garbage, and to look for it is a fifth of that time
     os.umask(0o022)  # an owner with 077 would shut the users that scripts run as out of what the tests make
     config.pluginmanager.register(Recorder())
     if not hasattr(config, "workerinput") and sys.platform == "linux":  # one server for all workers
@@ -53,6 +56,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TEST_SECONDS))
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 _someone_else = LocalSandbox()
@@ -118,10 +125,26 @@ def only_new_objects() -> Iterator[None]:
     gc.unfreeze()
 
 
+_numbers = itertools.count()
+
+
+def _new_folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    """As ``mktemp``, which looks at the folders of all tests before it for a number, and links to the newest."""
+    folder = factory.getbasetemp() / f"{name}-{next(_numbers)}"
+    folder.mkdir(0o700)
+    return folder
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In place of pytest's: a folder of its own for every test."""
+    return _new_folder(tmp_path_factory, re.sub(r"\W", "_", request.node.name)[:30])
+
+
 @pytest.fixture(autouse=True)
 def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of its own for every test: caches, trust lists and user skills never touch the real one."""
-    home = tmp_path_factory.mktemp("home")
+    home = _new_folder(tmp_path_factory, "home")
     monkeypatch.setenv("HOME", str(home))
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
