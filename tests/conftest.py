@@ -13,7 +13,7 @@ import ssl
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -43,7 +43,6 @@ settings.load_profile("repeatable")
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # nohup or "&": the tests of Ctrl-C would send it in vain
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    gc.disable()  # while tests are collected nothing becomes garbage, and to look for it is a fifth of that time
     os.umask(0o022)  # an owner with 077 would shut the users that scripts run as out of what the tests make
     config.pluginmanager.register(Recorder())
     if not hasattr(config, "workerinput") and sys.platform == "linux":  # one server for all workers
@@ -60,8 +59,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SLOW_TEST_SECONDS))
 
 
-def pytest_collection_finish() -> None:
-    gc.enable()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """While tests are collected nothing becomes garbage, and to look for it is a fifth of that time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 _someone_else = LocalSandbox()
