@@ -10,7 +10,7 @@ test test-levels test-slow test-adk-matrix: export PYTHONDONTWRITEBYTECODE :=
 
 # In a fresh clone each worker would compile all tests; two processes do it once, half of them each.
 COMPILE_TESTS = [ -d tests/adk/__pycache__ ] || { \
-  for part in 'tests/[a-e]*/' 'tests/[f-z]*/'; do $(PYTEST) --collect-only -qq $$part >/dev/null 2>&1 & done; wait; }
+  for part in 'tests/[a-e]*/' 'tests/[f-z]*/'; do $(PYTEST) --collect-only -qq -m "not slow" $$part >/dev/null 2>&1 & done; wait; }
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-levels test-slow test-adk-matrix check requirements bench capacity docs release clean

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from google.adk.agents import LlmAgent
 from google.genai import types
 
+import preloaded
 from adk_skills_agent import Secret
 from adk_skills_agent.adk.events.events import (
     ApprovalDecided,
@@ -342,7 +342,7 @@ log.warning("%d", "no number")
 @pytest.mark.parametrize("way", ["configured", "not configured"])
 def test_no_text_of_strangers_in_the_log_controls_a_terminal_or_poses_as_a_line_of_its_own(way: str) -> None:
     """Attack row 238: names in a session's state, and a failing script's stderr, were on the owner's terminal."""
-    run = subprocess.run([sys.executable, "-c", LOGS, way], capture_output=True, text=True, check=True)
+    run = subprocess.run([preloaded.program("python"), "-c", LOGS, way], capture_output=True, text=True, check=True)
     assert "\\x1b]0;title\\x07\n    CRITICAL forged\ttab\\r\\x9b2J" in run.stderr
     assert "\\x1b[2J\n    CRITICAL forged too" in run.stderr
     assert all(character.isprintable() or character in "\n\t" for character in run.stderr)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import adk_skills_agent
+import preloaded
 from adk_skills_agent.catalog import RegistryConfig, SkillsRegistry
 
 MakeSkill = Callable[..., Path]
@@ -67,7 +68,9 @@ def opened_skill_files(root: Path, cache_dir: Path) -> list[str]:
         registry.list_metadata()
         print(len(registry), *(path.split("/")[-2] for path in opened if path.endswith("SKILL.md")))
     """)
-    done = subprocess.run([sys.executable, "-c", script, root, cache_dir], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [preloaded.program("python"), "-c", script, root, cache_dir], capture_output=True, text=True, check=True
+    )
     count, *opened = done.stdout.split()
     assert int(count) == len(registry_of(root, cache_dir))
     return opened

@@ -9,14 +9,15 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(sys.executable).parent / "adk-skills"
+import preloaded
+
+PROGRAM = preloaded.program("adk-skills")
 SECONDS = 60.0
 STATUS = re.compile(rb"running \d+\.\d s, \d+ MiB, \d+ process(es)?")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_commands import INSTALLED, adk_skills
+from test_commands import INSTALLED, PROGRAM, adk_skills
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def on_terminal(*arguments: object, columns: int = 80, **env: str) -> str:
     """What a person sees: the program with a real terminal for its output."""
     parent, child = pty.openpty()
     process = subprocess.Popen(
-        [INSTALLED, *map(str, arguments)],
+        [PROGRAM, *map(str, arguments)],
         stdout=child,
         stderr=child,
         stdin=subprocess.DEVNULL,
@@ -55,7 +55,7 @@ def completed(words: str, shell: str = "bash") -> list[str]:
     env = {"_ADK_SKILLS_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     if shell == "fish":
         env["COMP_CWORD"] = words.rpartition(" ")[2]
-    done = subprocess.run([INSTALLED], capture_output=True, text=True, check=True, env={**os.environ, **env})
+    done = subprocess.run([PROGRAM], capture_output=True, text=True, check=True, env={**os.environ, **env})
     assert done.stderr == ""
     return [line for line in done.stdout.splitlines() if line]
 

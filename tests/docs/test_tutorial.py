@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import preloaded
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = REPOSITORY / "docs" / "tutorial" / "first-agent.md"
 _BLOCK = re.compile(
@@ -90,7 +92,7 @@ def test_the_tutorial_can_be_done_with_what_is_installed_here(tmp_path: Path) ->
 def test_the_file_of_grants_can_be_tried_as_its_page_says(tmp_path: Path) -> None:
     """Without the host, which needs a level that not every machine has."""
     page = (REPOSITORY / "docs/how-to/secrets-and-hosts.md").read_text().replace("    hosts: [api.example.org]\n", "")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{preloaded.program('adk-skills').parent}:{os.environ['PATH']}"
     done = do(page, tmp_path, {**os.environ, "PATH": path, "PYTHONWARNINGS": "ignore"}, installed=True)
     assert (done.commands, done.files, done.outputs) == (2, 2, 1)
 

@@ -22,9 +22,9 @@ from adk_skills_agent.testing import GeminiServer, parse_conversation
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
+    here = f"{Path(__file__).parent}/"
     for item in items:
-        if here in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker(pytest.mark.filterwarnings("ignore::adk_skills_agent.errors.SecurityWarning"))
 
 

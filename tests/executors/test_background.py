@@ -13,6 +13,7 @@ import time
 import pytest
 from executing import gone, processes_with, run
 
+import preloaded
 from adk_skills_agent.executors import LocalSandboxCodeExecutor
 from adk_skills_agent.executors.threads import BackgroundCall, bound_to_task
 
@@ -109,9 +110,7 @@ def test_a_callback_that_tries_to_end_the_program_does_not_end_the_loop(caplog: 
 
 def test_ctrl_c_ends_the_code_before_it_comes_out() -> None:
     mark = f"interrupt-{os.getpid()}-{time.monotonic_ns()}"
-    agent = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", INTERRUPTED, mark], stdout=subprocess.PIPE, text=True
-    )
+    agent = subprocess.Popen([preloaded.program("python"), "-c", INTERRUPTED, mark], stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 20
     while len(processes_with(f"{mark}")) < 2 and time.monotonic() < deadline:  # the agent, and what the code started
         time.sleep(0.05)
@@ -122,7 +121,7 @@ def test_ctrl_c_ends_the_code_before_it_comes_out() -> None:
 
 def test_ctrl_c_that_linux_hands_to_another_thread_is_heard() -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", UNHEARD], capture_output=True, text=True, timeout=30, check=False
+        [preloaded.program("python"), "-c", UNHEARD], capture_output=True, text=True, timeout=30, check=False
     )
     assert done.stdout == "interrupted\n", done.stderr
 

@@ -17,6 +17,7 @@ import pytest
 from executing import run
 from google.adk.code_executors import UnsafeLocalCodeExecutor as GoogleExecutor
 
+import preloaded
 from adk_skills_agent import SandboxPolicy
 from adk_skills_agent.errors import ConfigError, SandboxError
 from adk_skills_agent.executors import CodeExecutionInput, File, UnsafeLocalCodeExecutor
@@ -125,7 +126,7 @@ for in_process in (False, True):
         own = [str(w.message) for w in seen if issubclass(w.category, SecurityWarning)]
         print(sum("UnsafeLocalCodeExecutor" in text for text in own), sum("in_process" in text for text in own))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([preloaded.program("python"), "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "1 0\n0 1\n"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from local_index import LocalIndex, serving
+from local_index import LocalIndex, knows_this_interpreter, serving
 
 
 @pytest.fixture
@@ -18,4 +18,4 @@ def index() -> Iterator[LocalIndex]:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
+    return knows_this_interpreter(tmp_path / "cache")

@@ -40,8 +40,13 @@ from adk_skills_agent.sources.mcp.server import ServedCatalog
 from adk_skills_agent.sources.origin import read_origin
 from adk_skills_agent.sources.tree import read_tree
 
-pytest.importorskip("mcp.client.extension", reason="the MCP SDK 2 is not installed")
 COMMAND = [preloaded.program("adk-skills")]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sdk() -> None:
+    """Imported with the first test that runs: each worker collects all of them."""
+    pytest.importorskip("mcp.client.extension", reason="the MCP SDK 2 is not installed")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from adk_skills_agent.packages import Dependencies, Lock, LockedPackage, SkillEn
 from adk_skills_agent.packages.environments import collect
 from adk_skills_agent.packages.lock import write_lock
 from adk_skills_agent.scripts.grants import Grant
-from local_index import LocalIndex, serving
+from local_index import LocalIndex, knows_this_interpreter, serving
 
 RUN = ("run_skill_script", {"skill_name": "pdf-pages", "file_path": "scripts/pages.py"})
 PENDING = (
@@ -44,7 +44,7 @@ _PYPDF = "VERSION = '5.0'\ndef main():\n    print('the tool of', VERSION)\n"
 
 @pytest.fixture
 def dependencies(index: LocalIndex, tmp_path: Path) -> Dependencies:
-    return Dependencies("ask", indexes=(index.url,), cache=tmp_path / "cache")
+    return Dependencies("ask", indexes=(index.url,), cache=knows_this_interpreter(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import preloaded
 from adk_skills_agent import Permissions, SkillToolset
 from adk_skills_agent.adk.shell import command_rules
 from adk_skills_agent.adk.shell.command_approval import _asked_for
@@ -487,7 +487,7 @@ def test_a_line_may_run_without_rules_and_nothing_is_imported_for_it() -> None:
         "decide_command(Permissions(commands={'a': 'ask'}), 'b')\n"
         "assert 'tree_sitter' in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([preloaded.program("python"), "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr == ""
 
 

@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import textwrap
 import threading
@@ -22,6 +21,7 @@ from google.adk.agents import LlmAgent
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 
+import preloaded
 from adk_skills_agent import CommandFinished, SandboxPolicy, ScriptOutput, ShellSettings, ShellToolset, SkillEvent
 from adk_skills_agent.adk.shell import jobs as jobs_module
 from adk_skills_agent.adk.shell.jobs import MAX_JOBS, MAX_JOBS_OF_USER, Job, Jobs, bring_back, copy_workspace
@@ -237,11 +237,11 @@ def test_a_job_outlives_the_event_loop_of_its_turn() -> None:
 def test_row_93_jobs_end_when_the_agent_is_killed(tmp_path: Path) -> None:
     mark = f"9{os.getpid()}"
     program = tmp_path / "agent.py"
-    here = str(Path(__file__).parent)
+    here = [str(Path(__file__).parent), str(Path(preloaded.__file__).parent)]
     program.write_text(
         textwrap.dedent(f"""
         import asyncio, sys
-        sys.path.insert(0, {here!r})
+        sys.path[:0] = {here!r}
         from test_jobs import Desk
         from adk_skills_agent import ShellSettings, ShellToolset
         async def main():
@@ -254,7 +254,7 @@ def test_row_93_jobs_end_when_the_agent_is_killed(tmp_path: Path) -> None:
         asyncio.run(main())
         """)
     )
-    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE) as agent:
+    with subprocess.Popen([preloaded.program("python"), str(program)], stdout=subprocess.PIPE) as agent:
         assert agent.stdout is not None
         assert agent.stdout.readline() == b"ready\n"
         assert begun(mark)

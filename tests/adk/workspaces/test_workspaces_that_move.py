@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -394,11 +393,14 @@ async def test_a_yaml_agent_names_a_store_of_environments(
 
 def test_a_toolset_without_a_store_imports_nothing_of_it(skills: Path) -> None:
     program = (
-        "import sys, warnings; warnings.simplefilter('ignore'); from adk_skills_agent import SkillToolset; "
+        "import sys\n"
+        "for name in [name for name in sys.modules if name.partition('.')[0] == 'adk_skills_agent']:\n"
+        "    del sys.modules[name]\n"  # google-adk alone has been imported before
+        "import warnings; warnings.simplefilter('ignore'); from adk_skills_agent import SkillToolset; "
         f"SkillToolset.from_dirs([{str(skills)!r}]); "
         "print([name for name in sys.modules if 'stored_workspace' in name or name == 'adk_skills_agent.storage'])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([preloaded.program("python"), "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -277,6 +277,30 @@ COSTLY = frozenset(
 )
 """Rows of seconds: `make test` has them on one backend."""
 
+WATCHED_ALIKE = frozenset(
+    {
+        "test_an_installer_works_on_a_wheel",
+        "test_processes_without_semaphores_work",
+        "test_row_11_deleted_files_that_are_open_count_on_disk",
+        "test_row_12_13_a_flood_is_cut_and_the_agent_stays_small",
+        "test_row_13_a_flood_on_both_streams_at_once_is_cut",
+        "test_row_13_one_line_without_an_end_keeps_its_head_and_its_tail",
+        "test_row_272_files_that_are_only_mapped_are_not_taken_from_all_programs",
+        "test_row_27_the_way_a_script_ends_is_reported_and_no_core_is_written",
+        "test_row_28_exit_codes_that_look_like_kills_are_exit_codes",
+        "test_row_363_a_run_that_watches_so_many_files_that_telling_them_takes_the_processors_is_ended",
+        "test_row_74_the_home_folder_is_new_in_every_run_and_nobody_elses",
+        "test_row_7_memory_that_is_in_no_process_is_counted_too",
+        "test_row_7_shared_memory_is_limited",
+        "test_row_80_a_folder_that_cannot_be_listed_hides_nothing",
+        "test_row_80_disk_that_was_taken_before_anybody_looked_is_found_at_the_end",
+        "test_row_8_many_children_inside_their_own_limits_are_stopped_together",
+        "test_row_95_code_that_an_environment_runs_at_its_start_has_no_more_than_a_script",
+    }
+)
+"""Rows of tenths of a second that what starts, watches and ends a run decides, which landlock and process share:
+`make test` has them at landlock and not at process; cheaper rows about the same are there at both."""
+
 
 @functools.cache
 def _usual() -> str:
@@ -291,6 +315,8 @@ def _is_slow(backend: Backend, row: str, *, host_side: bool, usual: str) -> bool
         return True
     if row in COSTLY:
         return backend.name != usual
+    if row in WATCHED_ALIKE and backend.level is IsolationLevel.PROCESS:
+        return True
     if host_side:  # what is done before and after a run
         return backend.name not in (usual, "landlock")
     return backend.name in SLOW or (backend.has_namespaces and backend.name != usual)

@@ -75,7 +75,10 @@ WITHOUT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+# What javac needs of the kernel, java needs, too: the compiler, two seconds of computing, runs in `make test-slow`.
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.slow) if one == "javac" else one for one in PROGRAMS]
+)
 async def test_a_program_of_the_system_works(box, backend, name: str, tmp_path: Path) -> None:
     if not backend.is_local or shutil.which(name) is None:
         pytest.skip(f"{name} is not installed here")

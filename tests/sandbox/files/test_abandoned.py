@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import level_table
+import preloaded
 from adk_skills_agent.sandbox.files import removal
 from adk_skills_agent.sandbox.files.removal import folder_name, sweep_abandoned
 
@@ -57,7 +58,7 @@ def nothing_was_swept(monkeypatch):
 
 
 def agent(program: str, level: str, folder: Path) -> list[str]:
-    line = [sys.executable, "-c", AGENT + program, level, str(folder)]
+    line = [preloaded.program("python"), "-c", AGENT + program, level, str(folder)]
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
     assert done.stderr == ""
     told: list[str] = json.loads(done.stdout)

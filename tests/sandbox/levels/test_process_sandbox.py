@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import preloaded
 from adk_skills_agent.errors import ConfigError, SandboxError, SecurityWarning
 from adk_skills_agent.sandbox import threads
 from adk_skills_agent.sandbox.contract import ExecutionRequest, SandboxPolicy, Status
@@ -203,7 +204,7 @@ asyncio.run(main())
 
 
 @pytest.mark.requirement("S0-97")
-def test_the_unsafe_executor_warns_once_and_not_twice(tmp_path):
+def test_the_unsafe_executor_warns_once_and_not_twice():
     """S0-97: its own sentence covers that of the level."""
     code = """
 import warnings
@@ -215,7 +216,9 @@ with warnings.catch_warnings(record=True) as said:
         executor.execute_code(None, CodeExecutionInput(code="print(1)"))
 print([str(one.message)[:23] for one in said])
 """
-    done = agent(code, tmp_path)
+    done = subprocess.run(
+        [preloaded.program("python"), "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
     assert (done.stderr, done.stdout) == ("", "['UnsafeLocalCodeExecutor']\n")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+import preloaded
 
 SANDBOX = """
 import asyncio
@@ -27,7 +28,10 @@ executor.execute_code(None, CodeExecutionInput(code="1"))  # here
 def test_the_place_of_the_warning_is_the_callers_line(source: str, tmp_path: Path) -> None:
     program = tmp_path / "agent.py"
     program.write_text(source)
-    run = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True, timeout=60)
+    run = subprocess.run(
+        [preloaded.program("python"), program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
     line = next(line for line in run.stderr.splitlines() if "SecurityWarning" in line)
     number = next(number for number, text in enumerate(source.splitlines(), 1) if text.endswith("# here"))
     assert line.startswith(f"{program}:{number}: ")
