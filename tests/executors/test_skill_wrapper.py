@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,6 +74,18 @@ def shown(text: str, *, shell: bool = False) -> str:
 def test_row_470_a_script_that_writes_the_wrappers_lines_gets_no_more_to_the_model(printed: str, shell: bool) -> None:
     """Seen: 42 MB came to the model where 20,000 characters are the limit, with the status success."""
     assert len(shown(printed, shell=shell)) < 6_000
+
+
+@pytest.mark.parametrize("shell", [False, True])
+def test_row_470_millions_of_lines_behind_the_wrappers_are_no_objects(shell: bool) -> None:
+    """Seen: 48 MiB of short lines took a gigabyte of the agent's memory."""
+    printed = f"{MARKER}{{}}\n" + "abc\n" * 1_000_000
+    tracemalloc.start()
+    try:
+        assert len(shown(printed, shell=shell)) < 6_000
+        assert tracemalloc.get_traced_memory()[1] < 45_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("key", ["stdout", "stderr"])

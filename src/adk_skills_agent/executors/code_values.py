@@ -249,6 +249,9 @@ def streams_of(result: ExecutionResult) -> tuple[Stream, Stream]:
     return stdout, stderr
 
 
+_LINE_END = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+"""As ``splitlines`` has it, which would make an object of each of the millions of lines that a script may print."""
+_OUR_LINE_END = re.compile("\n")
 _MOST_VALUES = 1_000_000
 """Of what a wrapper prints for google-adk: reading it makes an object of each."""
 
@@ -265,7 +268,7 @@ def _wrapper_text(stdout: Stream, wrapper: SkillWrapper, max_chars: int | None) 
     data = ""
     if start >= 0:
         rest = text[start:]
-        line = rest[: rest.find("\n")] if wrapper.is_ours and "\n" in rest else rest.splitlines()[0]
+        line = (_OUR_LINE_END if wrapper.is_ours else _LINE_END).split(rest, 1)[0]
         data = line if wrapper.is_ours else _bounded_files(line, wrapper.marker or "", max_chars)
         text = text[:start] + rest[len(line) :].lstrip("\n")
     visible = _bounded_envelope(text, max_chars) if wrapper.shell else cut(text, max_chars)
@@ -313,10 +316,12 @@ def _bounded_files(line: str, marker: str, max_chars: int) -> str:
 
 def _bounded_envelope(text: str, max_chars: int) -> str:
     """What a shell script printed, in the line of JSON in which google-adk looks for it; else the text, cut."""
-    for line in reversed(text.splitlines()):
-        if '"__shell_result__"' not in line or (told := read_object(line.strip())) is None:
-            continue
-        if told.get("__shell_result__"):
+    start = len(text)
+    while (at := text.rfind('"__shell_result__"', 0, start)) >= 0:
+        start = text.rfind("\n", 0, at) + 1
+        end = text.find("\n", at)
+        told = read_object(text[start : end if end >= 0 else len(text)])
+        if told is not None and told.get("__shell_result__"):
             streams = {key: cut(str(told.get(key) or ""), max_chars) for key in ("stdout", "stderr")}
             code = told.get("returncode")
             ended = {"returncode": code if isinstance(code, int) else 1, "timeout": bool(told.get("timeout"))}
