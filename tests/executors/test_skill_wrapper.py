@@ -88,6 +88,13 @@ def test_row_470_millions_of_lines_behind_the_wrappers_are_no_objects(shell: boo
         tracemalloc.stop()
 
 
+def test_row_470_who_has_seen_our_header_gets_no_more_than_others() -> None:
+    """The script that our program runs can read it, and tell a model."""
+    text = f"{MARKER}{MUCH}\n".encode()
+    stream = Stream("stdout", text, len(text), False, None, None)
+    assert len(_wrapper_text(stream, SkillWrapper(False, MARKER, is_ours=True), 2_000)) < 6_000
+
+
 @pytest.mark.parametrize("key", ["stdout", "stderr"])
 def test_row_470_an_envelope_that_a_shell_script_wrote_itself_is_cut(key: str) -> None:
     told = {"__shell_result__": True, "returncode": "x", key: MUCH, "more": MUCH}

@@ -251,7 +251,6 @@ def streams_of(result: ExecutionResult) -> tuple[Stream, Stream]:
 
 _LINE_END = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 """As ``splitlines`` has it, which would make an object of each of the millions of lines that a script may print."""
-_OUR_LINE_END = re.compile("\n")
 _MOST_VALUES = 1_000_000
 """Of what a wrapper prints for google-adk: reading it makes an object of each."""
 
@@ -259,17 +258,18 @@ _MOST_VALUES = 1_000_000
 def _wrapper_text(stdout: Stream, wrapper: SkillWrapper, max_chars: int | None) -> str:
     """The wrapper's output, cut without tearing the data it prints for google-adk.
 
-    The script runs in the wrapper and may write such data itself, so that is bounded, too (row 470).
+    The script runs in the wrapper and may write such data itself, so that is bounded, too (row 470). Our own program's
+    report is read in ``execution``: who has seen its header, as its script can, gets no more than others.
     """
     text = stdout.text
     start = text.rfind(wrapper.marker) if wrapper.marker is not None else -1
-    if max_chars is None or (start < 0 and not wrapper.shell):
+    if max_chars is None or wrapper.is_ours or (start < 0 and not wrapper.shell):
         return stdout.shown(max_chars)
     data = ""
     if start >= 0:
         rest = text[start:]
-        line = (_OUR_LINE_END if wrapper.is_ours else _LINE_END).split(rest, 1)[0]
-        data = line if wrapper.is_ours else _bounded_files(line, wrapper.marker or "", max_chars)
+        line = _LINE_END.split(rest, 1)[0]
+        data = _bounded_files(line, wrapper.marker or "", max_chars)
         text = text[:start] + rest[len(line) :].lstrip("\n")
     visible = _bounded_envelope(text, max_chars) if wrapper.shell else cut(text, max_chars)
     if not data:
@@ -354,7 +354,7 @@ class SkillWrapper:
 
     shell: bool  # it runs a shell script, and prints its output as one line of JSON
     marker: str | None  # what the line starts with that holds the script's files; None when they are not wanted
-    is_ours: bool = False  # it is not google-adk's, and the line is for this package alone
+    is_ours: bool = False  # it is not google-adk's, and nobody needs the line in the text
 
 
 def program_header(marker: str) -> str:
