@@ -354,6 +354,8 @@ def test_settings_that_exclude_each_other_are_refused(skills: Path, tmp_path: Pa
         SkillToolset.from_dirs([skills], workspace_store=tmp_path, shell=ShellSettings(keep_in=tmp_path))
     with pytest.raises(ConfigError, match="workspace_store must be a folder"):
         SkillToolset.from_dirs([skills], workspace_store=7)
+    with pytest.raises(ConfigError, match="did you mean 'artifacts'"):
+        SkillToolset.from_dirs([skills], workspace_store="artifact")
 
 
 async def test_a_yaml_agent_names_a_store(skills: Path, tmp_path: Path) -> None:
@@ -372,6 +374,8 @@ async def test_a_yaml_agent_names_a_store(skills: Path, tmp_path: Path) -> None:
     finally:
         del os.environ["MY_STORE_KEY"]
     assert found == f"WorkspaceStore('{tmp_path}/sessions', encrypted)"
+    with pytest.raises(ConfigError, match="did you mean 'artifacts'"):
+        made("artefacts")
     with pytest.raises(ConfigError, match="there is no 'speed'"):
         made({"url": "sessions", "speed": 3})
 

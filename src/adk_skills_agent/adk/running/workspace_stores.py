@@ -13,7 +13,7 @@ from google.adk.artifacts import BaseArtifactService
 from google.genai import types
 
 from adk_skills_agent.adk.events.events import WorkspaceStored, origin_of
-from adk_skills_agent.errors import ConfigError, StorageError, said_by
+from adk_skills_agent.errors import ConfigError, StorageError, nearest, said_by
 from adk_skills_agent.scripts.stored_workspace import SessionStore, StoreReport
 from adk_skills_agent.scripts.workspace_store import Owner, WorkspaceStore, workspace_store_of
 from adk_skills_agent.storage import MOST_BYTES, ObjectStore, within
@@ -39,6 +39,15 @@ _MOST_SERVICES = 7
 """Remembered besides the newest one: a toolset may serve several Runners."""
 
 
+def check_word(setting: object) -> None:
+    """Refuse a word that was meant to be ``artifacts``: as a folder it would keep files on this server alone.
+
+    Raises ``ConfigError`` that says how such a folder is written.
+    """
+    if isinstance(setting, str) and setting != ARTIFACTS and "/" not in setting and nearest(setting, (ARTIFACTS,), 1):
+        raise ConfigError(f"workspace_store={setting!r}: did you mean {ARTIFACTS!r}? Write './{setting}' for a folder.")
+
+
 class WorkspaceStores:
     """The setting of one toolset.
 
@@ -47,6 +56,7 @@ class WorkspaceStores:
     """
 
     def __init__(self, setting: object) -> None:
+        check_word(setting)
         self._of_runner = setting == ARTIFACTS
         self._services: list[tuple[BaseArtifactService, WorkspaceStore]] = []
         if isinstance(setting, BaseArtifactService):
