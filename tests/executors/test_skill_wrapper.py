@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,6 +65,9 @@ def shown(text: str, *, shell: bool = False) -> str:
         f"{MARKER}{MUCH}",
         f"{MARKER}{json.dumps({'files': [{'path': MUCH}], 'skipped_paths': [MUCH, 'x']})}",
         f"{MARKER}{json.dumps({'files': [{'path': 'x' * 900, 'content_b64': ''}] * 50})}",
+        f"{MARKER}{json.dumps({'skipped_paths': [''] * 5_000, 'files': [{'path': ''}] * 5_000})}",
+        f"{MARKER}{json.dumps({'skipped_paths': ['x'] * 5_000, 'files': [{'path': 'x'}] * 5_000})}",
+        f"{MARKER}{json.dumps({'files': [{'path': 'x', 'mime_type': [MUCH], 'content_b64': {'x': MUCH}}]})}",
         f"{MARKER}{json.dumps({'skipped': [MUCH], 'skipped_files': [MUCH]})}",
         f"{MARKER}[{'[],' * 600_000}1]",
         f"{MARKER}{'[' * 100_000}",
@@ -86,6 +90,18 @@ def test_row_470_an_envelope_that_a_shell_script_wrote_itself_is_cut(key: str) -
         "timeout": False,
         ({"stdout", "stderr"} - {key}).pop(): "",
     }
+
+
+@pytest.mark.parametrize("shell", [False, True])
+def test_row_470_no_list_of_all_lines_is_made(shell: bool) -> None:
+    """Seen: 46 MiB of short lines behind such a line were 1.75 GB."""
+    printed = f"{MARKER}{{}}\n\U0001f600" + "ab\n" * 500_000
+    tracemalloc.start()
+    try:
+        shown(printed, shell=shell)
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_the_wrapper_prints_for_google_adk_stays_whole() -> None:
