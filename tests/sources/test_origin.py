@@ -81,6 +81,8 @@ def test_folders_archives_and_bare_repositories_are_told_apart(tmp_path: Path):
                 ("https", ""),
             )
         ),
+        ("git+ssh://a%40127.0.0.1%2Fx@h.example/r.git", "names no server"),  # git decodes the user as well
+        ("git+ssh://127.0.0.1%2Fx@h.example/r.git", "names no server"),
         ("https://[::1", "Correct the address"),
         ("https://h.example:99999", "Correct the address"),
         ("git+https://h.example:port/r.git", "Correct the address"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import tomllib
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -25,7 +27,7 @@ from adk_skills_agent.sources import project as project_module
 from adk_skills_agent.sources.consent import consent_page
 from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills
 from adk_skills_agent.sources.git import checkout
-from adk_skills_agent.sources.integrity import IntegrityCheck, locked_skill_at
+from adk_skills_agent.sources.integrity import Integrity, IntegrityCheck, locked_skill_at
 from adk_skills_agent.sources.lock_file import LockedSkill, changed_manifest, read_skill_lock
 from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
 from adk_skills_agent.sources.other_installers import read_other_lock
@@ -606,6 +608,31 @@ def test_row_459_a_skill_in_the_folder_of_a_locked_one_is_locked_with_it(project
     (folder / "forms/run.py").write_text("2")
     with pytest.raises(IntegrityError, match="not what its lock says"):
         check.check("forms", folder / "forms", lambda: "2")
+
+
+@pytest.mark.parametrize("mode", get_args(Integrity))
+def test_row_459_a_skill_in_the_folder_of_a_restored_one_can_be_used_again(
+    project: Project, mode: Integrity, caplog: pytest.LogCaptureFixture
+):
+    project.add([fetched(make_tree(**{"forms__SKILL.md": skill_text("forms")}))])
+    folder, check = project.skills_folder / "pdf", IntegrityCheck(mode)
+    (folder / "more.txt").touch()
+    for _ in range(2):
+        with pytest.raises(IntegrityError) if mode == "require" else contextlib.nullcontext():
+            check.check("forms", folder / "forms", lambda: "1")
+    assert len(caplog.records) == (mode == "warn")  # said once
+    (folder / "more.txt").unlink()
+    assert check.check("forms", folder / "forms", lambda: "1") == ("1" if mode == "require" else "")
+
+
+def test_row_459_a_lock_in_the_folder_of_a_locked_skill_is_a_part_of_it(project: Project):
+    project.add([fetched(make_tree())])
+    folder = project.skills_folder / "pdf"
+    inner = Project(folder, store=project.store)
+    inner.add([fetched(make_tree())])
+    found = locked_skill_at(inner.skills_folder / "pdf")
+    assert found is not None
+    assert found[2] == folder
 
 
 def test_row_406_what_was_found_as_locked_is_what_may_run(project: Project):

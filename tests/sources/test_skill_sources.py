@@ -92,6 +92,25 @@ async def test_file_systems_of_fsspec_conform(folder: Path):
     assert await source.refresh()
 
 
+async def test_row_464_a_new_folder_of_a_bucket_does_not_get_the_name_of_another(
+    folder: Path, caplog: pytest.LogCaptureFixture
+):
+    pytest.importorskip("fsspec")
+    source = FsspecSource(folder.as_uri())
+    expected = await source.list_metadata()
+    (folder / "a" / "csv").mkdir(parents=True)
+    (folder / "a" / "csv" / "SKILL.md").write_text(skill_text("csv") + "\nof a stranger")
+    for _ in range(2):
+        assert [item.name for item in await source.list_metadata()] == [*(item.name for item in expected), "csv"]
+        assert b"stranger" not in await source.read_file("csv", "SKILL.md")
+    (folder / "a" / "csv" / "SKILL.md").write_text(skill_text("pdf"))
+    for _ in range(2):
+        assert await source.list_metadata() == expected
+    assert [record.message for record in caplog.records] == [
+        "The skill 'a/csv' of a source was called 'csv', and calls itself 'pdf' now, so it is left out."
+    ]
+
+
 @pytest.mark.parametrize("tells_sizes", [True, False])
 def test_row_437_no_file_of_a_file_system_is_read_beyond_its_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tells_sizes: bool

@@ -49,21 +49,27 @@ class FirstNames:
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
+        self._places: dict[str, str] = {}
+        self._told: set[str] = set()
 
     def places(self, names: Mapping[str, str]) -> list[str]:
-        """The places in the order in which they count, of those with one name first the one that is called so.
+        """The places in the order in which they count, of those with one name first the one that had it first.
 
-        ``names`` is what each place calls itself now. One that called itself otherwise when it was first seen is left
-        out until the process is started anew, and the log says so.
+        Of new ones it is the one that is called so. ``names`` is what each place calls itself now. One that called
+        itself otherwise when it was first seen is left out until the process is started anew, and the log says so once.
         """
         for place, name in names.items():
-            if self._first.setdefault(place, name) != name:
+            if self._first.setdefault(place, name) != name and place not in self._told:
+                self._told.add(place)
                 logger.warning(
                     "The skill %r of a source was called %r, and calls itself %r now, so it is left out.",
                     *(place, self._first[place], name),
                 )
         kept = [place for place, name in names.items() if self._first[place] == name]
-        return sorted(kept, key=lambda place: place.rpartition("/")[2] != names[place])
+        kept.sort(key=lambda place: place.rpartition("/")[2] != names[place])
+        for place in kept:
+            self._places.setdefault(normalise_name(names[place]), place)
+        return sorted(kept, key=lambda place: self._places[normalise_name(names[place])] != place)
 
 
 class SkillSource(ABC):

@@ -62,7 +62,9 @@ class IntegrityCheck:
         stamp = f"{current} {locked.tree} {locked.signer} {_modified(manifest)}"
         with self._lock:
             known = self._seen.get(str(folder))
-        if known is None or known[0] != stamp:
+        told = known
+        # What is wrong may be beside a skill in the folder of another one, whose version does not change with that.
+        if known is None or known[0] != stamp or (known[1] and whole != folder):
             state = compare(locked, whole)
             try:
                 state = replace(state, unsigned=read_signature_policy(manifest).why_not(locked.name, locked.signer))
@@ -75,11 +77,8 @@ class IntegrityCheck:
                 if len(self._seen) >= _KEPT:
                     self._seen.clear()
                 self._seen[str(folder)] = known
-            fresh = True
-        else:
-            fresh = False
         if known[1]:
-            self._say(name, folder, known[1], fresh=fresh)
+            self._say(name, folder, known[1], fresh=known != told)
         return current if self.mode == "require" else ""
 
     def _say(self, name: str, folder: Path, changes: tuple[str, ...], *, fresh: bool = True) -> None:
@@ -116,7 +115,8 @@ def locked_skill_at(folder: Path) -> tuple[LockedSkill, Path, Path] | None:
 
 
 def _locked_at(place: Path) -> tuple[LockedSkill, Path, Path] | None:
-    for whole in (place, *place.parents):
+    # The outermost one: what lies in an installed skill, also a lock, is a part of that.
+    for whole in reversed((place, *place.parents)):
         if whole.parent.parts[-2:] != tuple(SKILLS_FOLDER.split("/")):
             continue
         root = whole.parent.parent.parent

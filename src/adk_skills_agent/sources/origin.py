@@ -17,8 +17,8 @@ _SHORT = r"(?P<repo>[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100})(?:/(?P<
 _SCP = r"(?P<user>[A-Za-z0-9._-]+)@(?P<host>[A-Za-z0-9.-]+):(?!//)(?P<path>[^@]+?)(?:@(?P<ref>.+))?"
 _PACKAGE = r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==(?P<version>[A-Za-z0-9.+!_-]+))?"
 _TREE = r"/(?P<repo>.+?)(?:/-)?/(?:tree|blob)/(?P<ref>[^/]+)(?:/(?P<path>.+))?"
-_SERVER = r"(?:[^\s@:/\\\[\]]+@)?(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\w*)?"
-"""As git reads one, too, which takes ``127.0.0.%31`` for ``127.0.0.1`` (row 458)."""
+_SERVER = r"(?:[^\s@:/\\\[\]%]+@)?(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\w*)?"
+"""As git reads one, too, which takes ``127.0.0.%31`` or ``ssh://127.0.0.1%2Fx@host`` for ``127.0.0.1`` (row 458)."""
 _FETCHED_AT = r"[A-Za-z0-9][A-Za-z0-9._:+!-]{0,250}"
 _REF = r"(?!-)[A-Za-z0-9][A-Za-z0-9._/+-]{0,250}"
 
@@ -243,5 +243,7 @@ def _plain_url(url: str) -> str:
             "Leave it out, and give it to git's credential helper."
         )
     if parts.scheme != "file" and not re.fullmatch(_SERVER, parts.netloc):
-        raise ConfigError(f"{url!r} names no server. Write https://host/path, with a host of plain letters and digits.")
+        raise ConfigError(
+            f"{url!r} names no server. Write https://host/path, in plain letters and digits (xn--... for others)."
+        )
     return url

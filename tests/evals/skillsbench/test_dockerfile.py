@@ -148,6 +148,14 @@ def test_a_line_that_looks_like_many_flags_or_variables_is_read_at_once(value: s
         "ADD \\\n  # why\n\n  http://127.0.0.1/x /x",
         "ONBUILD ADD http://127.0.0.1/x /x",
         'ONBUILD add ["http://127.0.0.1/x", "/x"]',
+        'ADD [ "http://127.0.0.1/x","/x"]',
+        'ADD ["a", "http://127.0.0.1/x","/x/"]',
+        'ADD ["http:\\u002f\\u002f127.0.0.1/x", "/x"]',
+        "ADD http:\\/\\/127.0.0.1/x /x",
+        'ADD http:"//"127.0.0.1/x /x',
+        "ADD 'http:'//127.0.0.1/x /x",
+        "ADD --chown=$A http://127.0.0.1/x /x",
+        "ADD \rUSER http://127.0.0.1/x /x",
     ],
 )
 def test_row_467_the_engine_fetches_no_address_for_a_task(lines: str) -> None:
@@ -199,6 +207,8 @@ def test_row_472_no_mount_of_a_task_leads_out_of_its_build(lines: str) -> None:
             (line, line)
             for line in (
                 "ADD a.tar.gz data.github /x/$DIR",
+                'ADD --chown=$USER:$USER --link "a b" \\\n    c.txt /x/$DIR',
+                'ADD ["a b", "/x/"]',
                 "RUN curl -O http://x && docker run --mount=type=bind,source=/ x",
                 "COPY --from=one --chown=a:b x /x",
                 "ONBUILD RUN curl http://x",
@@ -210,3 +220,36 @@ def test_row_472_no_mount_of_a_task_leads_out_of_its_build(lines: str) -> None:
 def test_row_472_caches_are_left_out_and_other_lines_stay(written: str, built: str) -> None:
     """Seen: a cache is everybody's who builds on the engine, and one task put a file there for the next one."""
     assert for_engine(f"FROM debian\n{written}\nCMD x\n") == f"FROM debian\n{built}\nCMD x\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FROM debian\nRUN <<EOF\nFROM evil/one\nCMD x \\\nEOF\n",
+        "FROM debian\nRUN <<EOF\nFROM evil/one\nCMD x \\\n# why\n\nEOF\n",
+        "FROM debian\nRUN <<CMD\nFROM evil/one\nCMD\n",
+        "# x=y\n# escape=`\nFROM debian\nRUN echo `\nFROM evil/one\n",
+        "FROM debian\nRUN echo \\\u00a0\nFROM evil/one\n",
+        "FROM debian\nRUN echo \\\f\nFROM evil/one\n",
+        "FROM debian\nRUN echo \\\n\u00a0# why\nFROM evil/one\n",
+        "FROM debian AS EVIL/ONE\nFROM evil/one\n",
+        "ARG A=evil/one\nFROM debian AS $A\nFROM evil/one\n",
+        "FROM ${TARGETARCH:+evil/one}\n",
+        "ARG TARGETARCH=debian\nARG A=evil/$TARGETARCH\nFROM $A\n",
+    ],
+)
+def test_row_472_no_base_is_hidden_from_who_looks_at_its_instructions(text: str) -> None:
+    """Seen: with Podman 4.3 such a base's ONBUILD wrote a file of the machine, as root."""
+    with pytest.raises(ConfigError, match=r"Dockerfile line \d"):
+        for_engine(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ARG V=12\nARG IMAGE=debian:$V\nFROM --platform=linux/amd64 ${IMAGE} AS Build_1\nFROM scratch\n",
+        "FROM debian\nRUN a && \\\n  # why\u3000\n\n  b\nCOPY <<EOF /x.py\nfrom x import y\nprint('\\\\')\nEOF\n",
+    ],
+)
+def test_row_472_bases_of_real_files_are_seen(text: str) -> None:
+    assert for_engine(text) == text

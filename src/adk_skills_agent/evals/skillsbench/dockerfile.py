@@ -36,7 +36,8 @@ _DIRECTIVE = re.compile(r"\s*#\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*(\S+)\s*\Z")
 _FLAG = re.compile(r"\s*--([a-z][a-z0-9-]*)(?:=(\S+))?(?=\s)")
 _HEREDOC = re.compile(r"<<(-?)(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\2")
 _WITH_HEREDOCS = frozenset(("RUN", "COPY", "ADD"))
-_ADDRESS = re.compile(r"\$|://|^\W*(?:git@|github\.com/)|\.git\b")
+_ADDRESS = re.compile(r"[$\\`]|://|^\W*(?:git@|github\.com/)|\.git\b")
+_BACKQUOTE = re.compile(r"\W*#\s*escape\s*=\s*`", re.IGNORECASE)
 _APART = r"(?:[ \t]|[\\`][ \t]*\r?\n)+"
 _CACHES = re.compile(rf"(?im)^([ \t]*RUN)(?:{_APART}--mount=type=(?:cache|tmpfs)[\w=,/.~:-]*)+(?={_APART})")
 _WITH_VARIABLES = frozenset(("FROM", "COPY", "ADD", "WORKDIR", "USER", "EXPOSE", "VOLUME", "STOPSIGNAL", "ONBUILD"))
@@ -181,16 +182,51 @@ def for_engine(text: str) -> str:
         shown = line if len(line) <= 80 else f"{line[:80]}..."
         if keyword.upper() == "RUN" and rest.startswith("--"):
             raise ConfigError(f"Dockerfile: {shown!r}: RUN has no flags here but caches. Write COPY for a mount.")
-        if keyword.upper() == "ADD" and any(map(_ADDRESS.search, rest.split()[:-1] or [rest])):
-            raise ConfigError(f"Dockerfile: {shown!r}: ADD takes files here. Write RUN curl -O for an address.")
+        if keyword.upper() == "ADD":
+            added = re.sub(r"^(?:--[a-z]\S* )+", "", rest.rstrip("\\` ")).translate(_QUOTES)
+            if any(map(_ADDRESS.search, [added] if "[" in added else added.split()[:-1] or [added])):
+                raise ConfigError(f"Dockerfile: {shown!r}: ADD takes files here. Write RUN curl -O for an address.")
+    _refuse_unclear(text)
     return text
+
+
+_QUOTES = dict.fromkeys(map(ord, "\"'"))
+_OF_ENGINES = re.compile(r"(?:BUILD|TARGET)(?:PLATFORM|OS|ARCH|VARIANT)")
+
+
+def _refuse_unclear(text: str) -> None:
+    """Refuse what hides a FROM from :func:`bases_of`, because engines do not all read it as we do (row 472)."""
+    for number, line in enumerate(text.split("\n"), 1):
+        other = line.strip() != line.strip(" \t") and not line.lstrip(" \t").startswith("#")
+        if other or line.splitlines()[1:] or _BACKQUOTE.match(line):
+            raise ConfigError(
+                f"Dockerfile line {number}: lines have no blanks here but spaces and tabs, and are continued by \\."
+            )
+    known: set[str] = set()
+    before = True
+    for instruction in parse_dockerfile(text):
+        where = f"Dockerfile line {instruction.line}"
+        for document in instruction.heredocs:  # for engines that do not know them its lines are instructions
+            *_, last = ("", *(line for line in document.text.split("\n") if not re.match(r"\s*(?:#|$)", line)))
+            if last.rstrip().endswith("\\") or document.name.upper() in KEYWORDS:
+                raise ConfigError(f"{where}: end the here-document by EOF, and its last line without a backslash.")
+        if instruction.keyword == "FROM" or (before and instruction.keyword == "ARG"):
+            for name in re.findall(r"\$\{?(\w+)", instruction.value):
+                if name not in known:
+                    raise ConfigError(f"{where}: {name} is not known before a build. Write the image itself.")
+        if instruction.keyword == "ARG" and before:
+            known.update(name for name in environment_pairs(instruction, {}) if not _OF_ENGINES.fullmatch(name))
+        if instruction.keyword == "FROM":
+            before = False
+            if not re.fullmatch(r"[\w.-]*", "".join(instruction.value.split()[2:]), re.ASCII):
+                raise ConfigError(f"{where}: name the stage by letters, digits, dots and hyphens.")
 
 
 def _readings(text: str) -> Iterator[list[str]]:
     """The lines of a Dockerfile as an engine may read them: which character continues one, and whether it knows
     here-documents, is not the same for all.
     """
-    lines = [line for line in re.split(r"\r\n|\r|\n", text) if not re.match(r"\s*(?:#|$)", line)]
+    lines = [line for line in text.split("\n") if not re.match(r"\s*(?:#|$)", line)]
     for escape in ("\\", "`", None):
         joined: list[list[str]] = [[]]
         for line in lines:
