@@ -176,6 +176,8 @@ def test_row_467_the_engine_fetches_no_address_for_a_task(lines: str) -> None:
         "# escape=`\nRUN `\n  --mount=type=bind,target=/m cat /m/x",
         "RUN echo `\nRUN --mount=type=bind,target=/m cat /m/x",
         "RUN echo \\\nRUN --mount=type=bind,target=/m cat /m/x",
+        "RUN echo a \\\u00a0\nRUN \\\n--mount=id=../..,type=cache,target=/m cat /m/x",
+        "RUN echo a \\\\\nRUN \\\n--mount=id=../..,type=cache,target=/m cat /m/x",
         "RUN <<EOF\nRUN --mount=type=bind,target=/m cat /m/x\nEOF",
         "run\t--mount=type=bind,target=/m cat /m/x",
         "RUN --network=host curl http://127.0.0.1/x",
@@ -186,7 +188,7 @@ def test_row_467_the_engine_fetches_no_address_for_a_task(lines: str) -> None:
 )
 def test_row_472_no_mount_of_a_task_leads_out_of_its_build(lines: str) -> None:
     """Seen: by three ways a build read and wrote any file of the machine, as root."""
-    with pytest.raises(ConfigError, match="RUN has no flags here but caches"):
+    with pytest.raises(ConfigError, match="RUN has no flags here but caches|no blanks here but spaces and tabs"):
         for_engine(f"FROM debian\n{lines}\n")
 
 

@@ -198,6 +198,7 @@ def _refuse_unclear(text: str) -> None:
     """Refuse what hides a FROM from :func:`bases_of`, because engines do not all read it as we do (row 472)."""
     for number, line in enumerate(text.split("\n"), 1):
         other = line.strip() != line.strip(" \t") and not line.lstrip(" \t").startswith("#")
+        other = other or line.rstrip().endswith("\\\\")  # which continues a line for some alone
         if other or line.splitlines()[1:] or _BACKQUOTE.match(line):
             raise ConfigError(
                 f"Dockerfile line {number}: lines have no blanks here but spaces and tabs, and are continued by \\."
