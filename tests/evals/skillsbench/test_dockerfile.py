@@ -188,7 +188,7 @@ def test_row_467_the_engine_fetches_no_address_for_a_task(lines: str) -> None:
 )
 def test_row_472_no_mount_of_a_task_leads_out_of_its_build(lines: str) -> None:
     """Seen: by three ways a build read and wrote any file of the machine, as root."""
-    with pytest.raises(ConfigError, match="RUN has no flags here but caches|no blanks here but spaces and tabs"):
+    with pytest.raises(ConfigError, match=r"RUN has no flags here but caches|no blanks here but spaces and tabs"):
         for_engine(f"FROM debian\n{lines}\n")
 
 
