@@ -293,6 +293,31 @@ async def test_row_306_no_client_can_name_the_files_of_sessions_as_artifacts(kin
                 assert await service.load_artifact(**named, filename="/".join(parts[first:])) is None
 
 
+@pytest.mark.parametrize("kind", ["files", "memory"])
+async def test_row_480_a_session_does_not_list_those_of_others(kind: str, tmp_path: Path) -> None:
+    """Seen: with 30,000 sessions in the store a call took 18 s."""
+    service: Any = FileArtifactService(tmp_path / "artifacts") if kind == "files" else InMemoryArtifactService()
+    store = ArtifactObjects(service)
+    names = [f"{number:032d}" for number in range(5)]
+    listed: list[str] = []
+    real = service.list_artifact_keys
+
+    async def listing(**scope: Any) -> list[str]:
+        found: list[str] = await real(**scope)
+        listed.extend(found)
+        return found
+
+    service.list_artifact_keys = listing
+    for name in names:
+        assert await asyncio.to_thread(store.create, f"{name}/log/000000000001", b"entry")
+    assert listed == []
+    assert await asyncio.to_thread(store.names, f"{names[0]}/log") == {"000000000001": 0}
+    assert len(listed) == 1
+    assert await asyncio.to_thread(store.folders) == names
+    await asyncio.to_thread(store.delete, [f"{names[0]}/log/000000000001"])
+    assert await asyncio.to_thread(store.folders) == names[1:]
+
+
 async def test_artifacts_without_a_service_are_an_error_that_says_so(
     servers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
