@@ -155,6 +155,9 @@ def test_an_unknown_file_system_says_what_is_missing():
     pytest.importorskip("fsspec")
     with pytest.raises(ConfigError, match="nosuch://"):
         FsspecSource("nosuch://x")
+    for place in ("http://127.0.0.1:1/skills", "https://example.com/x", "simplecache::https://example.com/x"):
+        with pytest.raises(ConfigError, match="Use OriginSource for a web site"):  # row 482: of any length
+            FsspecSource(place)
 
 
 # The suite finds what is wrong
@@ -270,6 +273,32 @@ def test_row_463_a_source_with_ever_new_skills_takes_a_tenth_of_the_time(monkeyp
     began = time.monotonic()
     feed.look(now=True)
     assert feed._next >= began + 0.1 + 10 * 0.1
+    feed.close()
+
+
+def test_row_463_while_new_skills_are_written_others_are_had(monkeypatch: pytest.MonkeyPatch):
+    """Seen: whoever loaded another skill of the source waited for all of them, in the event loop."""
+    feed = SourceFeed(TreeSource(trees()), "db")
+    began, ended = threading.Event(), threading.Event()
+    had: list[bool] = []
+    real = feed._write
+
+    def written(name: str, files: dict[str, bytes]) -> None:
+        began.set()
+        real(name, files)
+        had.append(ended.is_set())
+
+    def have() -> None:
+        assert began.wait(30)
+        with feed._lock:
+            ended.set()
+
+    monkeypatch.setattr(feed, "_write", written)
+    waiting = threading.Thread(target=have)
+    waiting.start()
+    feed._take([SkillMetadata(f"s{number}", "d") for number in range(500)])
+    waiting.join()
+    assert had[-1]
     feed.close()
 
 

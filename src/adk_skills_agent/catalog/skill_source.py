@@ -38,6 +38,7 @@ DEADLINE_SECONDS = 10.0
 REFRESH_SECONDS = 60.0
 """Between two questions to a source."""
 _REST = 10
+_YIELD_SECONDS = 1e-4
 MAX_SKILLS = 20_000
 MAX_BYTES = 64 << 20
 """Of one skill."""
@@ -272,14 +273,19 @@ class SourceFeed:
             problems.append(
                 self._problem("source-entry", f"lists more than {MAX_SKILLS:,} skills; the rest is left out")
             )
-        with self._lock:
-            before = self._listed or {}
-            for name in set(before) - set(listed):
+        before = self._listed or {}
+        for name in set(before) - set(listed):
+            with self._lock:
                 shutil.rmtree(self._folder / name, ignore_errors=True)
                 self._whole.discard(name)
-            for name, item in listed.items():
-                if name not in self._whole and (name not in before or _told(before[name]) != _told(item)):
+        for name, item in listed.items():
+            if name in before and _told(before[name]) == _told(item):
+                continue
+            with self._lock:  # for each alone: event loops wait for it (row 463)
+                if name not in self._whole:
                     self._write(name, {"SKILL.md": _level1(name, item)})
+            time.sleep(_YIELD_SECONDS)  # a lock that is asked for again at once goes to nobody else
+        with self._lock:
             self._stale = set(self._whole)
             self._listed = listed
             self.problems = tuple(problems)

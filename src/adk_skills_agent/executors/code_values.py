@@ -364,14 +364,17 @@ def program_header(marker: str) -> str:
     return f"{_OURS}{marker}\n"
 
 
-def recognise(code: str) -> SkillWrapper | None:
-    """The kind of skill script that ``code`` wraps; None if it wraps none."""
+def recognise(code: str, invocation_context: object) -> SkillWrapper | None:
+    """The kind of skill script that ``code`` wraps; None if it wraps none.
+
+    A model can write what google-adk's wrapper has, but its own code is no call of a tool (row 481).
+    """
     if code.startswith(_OURS):
         return SkillWrapper(shell=False, marker=code[len(_OURS) :].partition("\n")[0], is_ours=True)
     if _START not in code[:_START_WITHIN] or not code.endswith(_END):
         return None
     body = code.rfind(_BODY)
-    if body < 0:
+    if body < 0 or not _is_call_of_tool(invocation_context):
         return None
     body += len(_BODY)
     marker = _MARKER.search(code, body)
@@ -379,6 +382,14 @@ def recognise(code: str) -> SkillWrapper | None:
     return SkillWrapper(
         code[body : body + len(_SHELL) + 8].lstrip("\n").startswith(_SHELL), marker[1] if marker else None
     )
+
+
+def _is_call_of_tool(invocation_context: object) -> bool:
+    """Whether the model's last word was a call of a tool; so it is without a turn."""
+    events = getattr(getattr(invocation_context, "session", None), "events", None)
+    if not events:
+        return True
+    return any(bool(event.get_function_calls()) for event in events[-1:])
 
 
 # Whose turn a run belongs to, for executors of others that keep something in the agent's session.

@@ -307,7 +307,7 @@ async def test_row_480_a_session_does_not_list_those_of_others(kind: str, tmp_pa
         listed.extend(found)
         return found
 
-    service.list_artifact_keys = listing
+    object.__setattr__(service, "list_artifact_keys", listing)
     for name in names:
         assert await asyncio.to_thread(store.create, f"{name}/log/000000000001", b"entry")
     assert listed == []

@@ -192,14 +192,15 @@ def _commands(runtime: SkillRuntime, call: ScriptCall) -> tuple[tuple[str, ...],
 def _source(call: ScriptCall, program: SkillProgram) -> str:
     paths = call.skill.files() if call.skill.in_memory else (SKILL_FILE, *call.skill.files())
     files: dict[str, str | bytes] = {}
-    total = 0
+    total = sum(len(file.content) for file in call.inputs)
     for path in paths:
         content = call.skill.read_bytes(path)
         total += len(content)
         if total > _MOST_PAYLOAD_BYTES:  # each call has several copies of it (row 478)
             raise ScriptError(
-                f"The files of skill '{call.skill.name}' have more than {_MOST_PAYLOAD_BYTES >> 20} MiB, which is too "
-                "much for the code executor of this agent. Do it without its scripts, or tell the user."
+                f"The files of skill '{call.skill.name}' and those in 'files' have more than "
+                f"{_MOST_PAYLOAD_BYTES >> 20} MiB, which is too much for the code executor of this agent. Give it "
+                "fewer files, or tell the user."
             )
         try:
             # Text makes a program that can be read.
