@@ -89,6 +89,18 @@ def test_row_470_a_script_that_writes_the_wrappers_lines_gets_no_more_to_the_mod
     assert len(shown(printed, shell=shell)) < 6_000
 
 
+@pytest.mark.parametrize("shell", [False, True])
+def test_row_470_millions_of_lines_behind_the_wrappers_are_no_objects(shell: bool) -> None:
+    """Seen: 48 MiB of short lines took a gigabyte of the agent's memory."""
+    printed = f"{MARKER}{{}}\n" + "abc\n" * 1_000_000
+    tracemalloc.start()
+    try:
+        assert len(shown(printed, shell=shell)) < 6_000
+        assert tracemalloc.get_traced_memory()[1] < 45_000_000
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("key", ["stdout", "stderr"])
 def test_row_470_an_envelope_that_a_shell_script_wrote_itself_is_cut(key: str) -> None:
     told = {"__shell_result__": True, "returncode": "x", key: MUCH, "more": MUCH}

@@ -251,6 +251,8 @@ def test_row_456_neither_ssh_nor_git_go_where_only_they_know_what_others_named(
     elsewhere = (read_origin("git+https://example.com/x.git"),)
     with pytest.raises(SourceError, match=f"may be in a private network.* by {scheme}://.*--allow-private"):
         fetch_skills(read_origin(named), ["b"], named_by=elsewhere)
+    with pytest.raises(SourceError, match="--allow-private if that is meant, or trust the project"):  # of a lock
+        fetch_skills(read_origin(named), ["b"], named_by=())
     assert not (tmp_path / "asked").exists()
     for allowed in ({"allow_private": True}, {"named_by": (read_origin("git+ssh://git@nas.example.com/srv/a.git"),)}):
         if scheme == "ssh":  # control

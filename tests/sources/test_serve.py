@@ -123,7 +123,13 @@ def test_over_http_each_token_sees_its_part_and_no_token_nothing(
             monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", wrong)
             with pytest.raises(SourceError, match=said):
                 McpSkills(url).folders()
-        for nobodys in ("first-token-0123456789", "abc==", f"{here}=", f"{here}=first-token-0123456789 other"):
+        for nobodys in (
+            "first-token-0123456789",
+            "abc==",
+            "https://[::1=abc",
+            f"{here}=",
+            f"{here}=first-token-0123456789 other",
+        ):
             monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", nobodys)
             with pytest.raises(ConfigError, match="does not say for which server it is"):
                 McpSkills(url).folders()

@@ -14,6 +14,7 @@ from repositories import Repository, Run, make_tree
 from adk_skills_agent.errors import ConfigError, IntegrityError, SourceError
 from adk_skills_agent.sources.archives import pack_zip
 from adk_skills_agent.sources.integrity import IntegrityCheck
+from adk_skills_agent.sources.lock_file import manifest_path
 from adk_skills_agent.sources.signatures import SignaturePolicy, bundle_signer, read_signature_policy
 
 needs_ssh = pytest.mark.skipif(
@@ -160,6 +161,21 @@ def test_row_465_settings_in_pyproject_do_not_hide_what_the_manifest_demands(
     both = run("add", repository.bare, "--skill", "pdf", "--yes")
     assert both.returncode == 2
     assert "both say what is wanted (skills, require-signature, signers)" in both.stderr
+
+
+@pytest.mark.parametrize(
+    ("project", "said"),
+    [
+        ("[tool.adk-skills\n", "pyproject.toml"),
+        ("[tool.adk-skills]\nrequire-signatures = true\n", "both say what is wanted"),
+    ],
+)
+def test_row_465_what_is_wrong_in_pyproject_is_said_beside_a_manifest(tmp_path: Path, project: str, said: str) -> None:
+    (tmp_path / "adk-skills.toml").write_text("[tool.adk-skills.skills]\n")
+    (tmp_path / "pyproject.toml").write_text(project)
+    with pytest.raises(ConfigError, match=said) as error:
+        manifest_path(tmp_path)
+    assert ("both say" in str(error.value)) == ("both say" in said)
 
 
 @needs_ssh

@@ -302,6 +302,28 @@ def test_row_463_while_new_skills_are_written_others_are_had(monkeypatch: pytest
     feed.close()
 
 
+async def test_row_463_who_loads_a_skill_meanwhile_does_not_hold_the_event_loop(monkeypatch: pytest.MonkeyPatch):
+    """A look that writes thousands of skills has the lock for as long; a call of load_skill waited for it."""
+    feed = SourceFeed(TreeSource(trees()), "db", interval=0)
+    await asyncio.to_thread(feed.look, now=True)
+    writing, go_on = threading.Event(), threading.Event()
+
+    def held(*_: object) -> None:
+        writing.set()
+        assert go_on.wait(10)
+
+    monkeypatch.setattr(SourceFeed, "_write", held)
+    feed._listed = {}
+    look = asyncio.create_task(asyncio.to_thread(feed.look, now=True))
+    assert await asyncio.to_thread(writing.wait, 10)
+    asyncio.get_running_loop().call_later(0.1, go_on.set)  # never, where the loop stands still
+    began = time.monotonic()
+    await feed.fetch("csv")
+    await look
+    assert time.monotonic() - began < 5
+    feed.close()
+
+
 def test_the_higher_priority_wins_and_a_filter_hides(registry: SkillsRegistry):
     other = Steered()
     changed = {**CONTENTS["pdf"], "SKILL.md": skill_text("pdf", "The other one.\n").encode()}

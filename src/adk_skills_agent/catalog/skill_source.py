@@ -181,7 +181,8 @@ class SourceFeed:
         self._folder = Path(tempfile.mkdtemp(prefix=f"adk-skills-source-{name}-"))
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)
         self._loop = _Loop(name)
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held for as long as thousands of skills are written
+        self._fetch_lock = threading.Lock()  # not that one: event loops take it (row 463)
         self._listed: dict[str, SkillMetadata] | None = None
         self._whole: set[str] = set()
         self._stale: set[str] = set()
@@ -341,7 +342,7 @@ class SourceFeed:
         return RegistryError(f"Skill '{name}' cannot be loaded: its source does not answer. Try again later, or go on.")
 
     def _fetch(self, name: str) -> Future[None]:
-        with self._lock:
+        with self._fetch_lock:
             running = self._fetching.get(name)
             if name in self._whole and name not in self._stale:  # somebody was faster
                 ready: Future[None] = Future()

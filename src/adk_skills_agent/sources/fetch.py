@@ -237,20 +237,20 @@ def addresses_of(origin: Origin, *, allow_private: bool, named_by: Sequence[Orig
 
     if authority(url)[0] in {authority(_url_of(one))[0] for one in named_by}:
         return None
+    scheme = urlsplit(url).scheme
     try:
         found = refuse_private(url)
+        # ssh also knows names of the user's own settings, and git:// cannot be told to which address it goes (row 456).
+        if scheme == "git" or (scheme not in {"http", "https"} and not found):
+            raise SourceError(
+                f"{origin} may be in a private network, and not you but others named it, so it is not asked for by "
+                f"{scheme}://. Allow it with --allow-private if that is meant."
+            )
     except SourceError as error:
         if named_by:
             raise
         said = f"{error.message.rstrip('.')}, or trust the project that names it: adk-skills trust."
         raise SourceError(said) from error
-    scheme = urlsplit(url).scheme
-    # ssh also knows names of the user's own settings, and git:// cannot be told to which address it goes (row 456).
-    if scheme == "git" or (scheme not in {"http", "https"} and not found):
-        raise SourceError(
-            f"{origin} may be in a private network, and not you but others named it, so it is not asked for by "
-            f"{scheme}://. Allow it with --allow-private if that is meant."
-        )
     return found
 
 

@@ -262,7 +262,8 @@ _TABLE = ("tool", "adk-skills", "skills")
 def manifest_path(root: Path) -> Path:
     """The file that says what is wanted: ``pyproject.toml`` or ``adk-skills.toml``, whichever says it.
 
-    Raises ``ConfigError`` when both do: one of them would count for nothing, with what it demands (row 465).
+    Raises ``ConfigError`` when both do: one of them would count for nothing, with what it demands (row 465); or when
+    there are both, and one cannot be read.
     """
     project, own = root / "pyproject.toml", root / "adk-skills.toml"
     if not own.is_file():
@@ -283,12 +284,10 @@ _WANTS = ("skills", "require-signature", "signers")
 def _wants(path: Path) -> bool:
     from adk_skills_agent.settings import read_toml
 
-    try:
-        tools = read_toml(path, "project file").get(_TABLE[0])
-    except ConfigError:
-        return True  # whoever reads it says what is wrong with it
+    tools = read_toml(path, "project file").get(_TABLE[0])
     table = tools.get(_TABLE[1]) if isinstance(tools, Mapping) else None
-    return isinstance(table, Mapping) and not table.keys().isdisjoint(_WANTS)
+    # One that is misspelled, too: whoever reads the manifest says so.
+    return isinstance(table, Mapping) and any(key in _WANTS or "sign" in key for key in table)
 
 
 def read_wanted(path: Path) -> dict[str, Origin]:

@@ -267,12 +267,16 @@ def _token_for(url: str) -> str:
     found = ""
     for word in os.environ.get(TOKEN_VARIABLE, "").split():
         server, _, token = word.partition("=")
-        if "://" not in server or not token:
+        try:
+            place = _server(server) if "://" in server and token else ""
+        except ValueError:  # https://[::1
+            place = ""
+        if not place:
             raise ConfigError(
                 f"A token in {TOKEN_VARIABLE} does not say for which server it is. Write https://HOST=TOKEN, and "
                 "blanks between several."
             )
-        if _server(server) == _server(url):
+        if place == _server(url):
             found = token
     return found
 
