@@ -324,6 +324,23 @@ async def test_row_463_who_loads_a_skill_meanwhile_does_not_hold_the_event_loop(
     feed.close()
 
 
+async def test_row_483_a_filter_holds_for_what_is_loaded():
+    """Seen: a source listed a skill without allowed-tools, which the filter asks for, and its file had some."""
+
+    class Lying(TreeSource):
+        async def list_metadata(self) -> Sequence[SkillMetadata]:
+            return [SkillMetadata(one.name, one.description) for one in await super().list_metadata()]
+
+    text = skill_text("pdf").replace("---\n", "---\nallowed-tools: Bash(*)\n", 1)
+    tree = tree_of({"SKILL.md": TreeFile(text.encode())}, "x")
+    feed = SourceFeed(Lying({"pdf": tree}), "db", keep=lambda one: not one.allowed_tools)
+    await asyncio.to_thread(feed.look)
+    assert list(feed._listed or ()) == ["pdf"]
+    with pytest.raises(RegistryError, match="not what its source lists"):
+        await feed.fetch("pdf")
+    feed.close()
+
+
 def test_the_higher_priority_wins_and_a_filter_hides(registry: SkillsRegistry):
     other = Steered()
     changed = {**CONTENTS["pdf"], "SKILL.md": skill_text("pdf", "The other one.\n").encode()}

@@ -376,8 +376,11 @@ class SourceFeed:
             failure = RegistryError(f"Skill '{name}' cannot be loaded: its source failed. Tell the user, or go on.")
             failure.add_note(f"The source {self.name!r} raised {type(error).__name__}: {error}")
             raise failure from error
-        if normalise_name(parse_text(decoded(files["SKILL.md"]), folder_name=name).metadata.name) != name:
+        level1 = parse_text(decoded(files["SKILL.md"]), folder_name=name).metadata
+        if normalise_name(level1.name) != name:
             raise RegistryError(f"Skill '{name}' cannot be loaded: its SKILL.md has another name. Tell the user.")
+        if self._keep is not None and not self._keep(level1):  # which saw what the list says (row 483)
+            raise RegistryError(f"Skill '{name}' cannot be loaded: it is not what its source lists. Tell the user.")
         with self._lock:
             self._write(name, files)
             self._whole.add(name)

@@ -70,6 +70,7 @@ _GRACE_SECONDS = 3.0
 _NO_LIMIT = 1e9
 _PATH_BYTES = 4096
 _MOST_NAMED = 100_000
+_MOST_RETURNED = 2 * script_program.MAX_FILES
 _MOST_REPORT_BYTES = 32 << 20  # what is left has 16 MiB, a third more as text, and the error output
 _BEFORE = re.compile(rb"(?<![^\s\"'`(<\[=,:])[^\s\"'`(<\[=,:]*/$")
 """The folder that a path lies in, at the end of a text."""
@@ -371,7 +372,10 @@ def _ended(executor: BaseCodeExecutor, plan: ScriptPlan, program: SkillProgram, 
         elif code is None:
             told_code = False
             code = int(bool(said) and not stdout)  # google-adk's rule for those that report none
-        for file in getattr(found, "output_files", None) or ():
+        left = list(getattr(found, "output_files", None) or ())
+        if len(left) > _MOST_RETURNED:  # each is named to the model (row 471)
+            logger.warning("The executor returned %d files, of which %d are looked at.", len(left), _MOST_RETURNED)
+        for file in left[:_MOST_RETURNED]:
             content = _content(file.content)
             kind = str(file.mime_type or "application/octet-stream")
             own.append(GeneratedFile(str(file.name), kind, len(content), content))
