@@ -16,7 +16,9 @@ import pytest
 
 import preloaded
 from adk_skills_agent.cli import main as main_module
+from adk_skills_agent.cli.output import for_command_line
 from adk_skills_agent.sandbox.contract import IsolationLevel
+from adk_skills_agent.scripts.outcome import NO_NETWORK
 
 INSTALLED = Path(sys.executable).parent / "adk-skills"
 PROGRAM = preloaded.program("adk-skills")
@@ -354,6 +356,11 @@ def test_run_with_a_wrong_script_or_input_is_wrong_usage_in_one_line(skills: Pat
     run = adk_skills(*arguments, "-d", skills, "--min-isolation", "process")
     assert run.returncode == 2
     assert run.stderr.strip().count("\n") == 0
+
+
+def test_the_advice_about_a_host_at_the_command_line_says_where_it_does_not_hold() -> None:
+    """Seen at --sandbox container: a policy file with hosts was advised, and refused in the next run."""
+    assert for_command_line(NO_NETWORK).endswith('hosts = ["..."]}; not in containers.')
 
 
 def test_a_locale_without_the_letters_of_a_name_is_said(tmp_path: Path) -> None:

@@ -214,14 +214,29 @@ async def test_row_299_google_adks_tools_get_no_file_of_lines_without_end(
 ) -> None:
     """Seen: 16 MiB of line ends stopped the event loop for 34 s, and took 1.7 GB."""
     await environment.write_file("many", b"\n" * 100_001)
-    await environment.write_file("few", b"a\r\n" * 100_000)
+    few = "".join(f"{number}\r\n" for number in range(100_000))
+    await environment.write_file("few", few)
     with pytest.raises(ValueError, match="more than 100,000 lines"):
         await environment.read_file("many")
-    assert len(await environment.read_file("few")) == 300_000
+    assert len(await environment.read_file("few")) == len(few)
     with acting_for(("user", "session")):  # this package's tools read a page
         assert len(await environment.read_file("many")) == 100_001
     turn = await call([EnvironmentToolset(environment=environment)], "ReadFile", path="many")
     assert "sed -n" in turn.response["error"]
+
+
+@pytest.mark.parametrize("lines", [[""], ["a"], ["a", "b", "c"]])
+async def test_row_479_google_adks_tools_get_no_file_that_is_long_to_search(
+    environment: SandboxEnvironment, lines: list[str]
+) -> None:
+    """Seen: an edit of 10 KB in a file of 99,999 line ends stopped the event loop for 13 s."""
+    await environment.write_file("same", "\n".join(lines * (90_000 // len(lines))))
+    await environment.write_file("other", "\n".join([*(f"{n},{n}" for n in range(9_000)), *(lines * 400)]))
+    assert await environment.read_file("other")
+    with pytest.raises(ValueError, match="the same lines again and again"):  # to EditFile as to a call
+        await environment.read_file("same")
+    with acting_for(("user", "session")):
+        assert await environment.read_file("same")
 
 
 async def test_env_is_given_and_output_can_be_followed() -> None:

@@ -6,6 +6,7 @@ import json
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from google.adk.skills import load_skill_from_dir
@@ -31,7 +32,7 @@ def test_google_adks_wrapper_is_recognised_whatever_the_script_says(
     """When this fails after an upgrade of google-adk, its wrapper has changed; see skill_wrapper.py."""
     folder = make_skill("tools", files={"scripts/run.py": FORGED, "scripts/run.sh": FORGED})
     code = wrapper(folder, path, artifacts=artifacts)
-    found = recognise(code)
+    found = recognise(code, None)
     assert found is not None
     assert found.shell == path.endswith(".sh")
     if artifacts:
@@ -44,7 +45,16 @@ def test_google_adks_wrapper_is_recognised_whatever_the_script_says(
 
 @pytest.mark.parametrize("code", ["", "print(1)", "\n_files = {}\n_materialize_and_run()\n", FORGED])
 def test_other_code_is_not(code: str) -> None:
-    assert recognise(code) is None
+    assert recognise(code, None) is None
+
+
+def test_row_481_what_a_model_writes_is_no_wrapper(make_skill: Callable[..., Path]) -> None:
+    """Seen: code that looks like google-adk's brought 42 MB through the limit of 20,000 characters."""
+    code = wrapper(make_skill("tools", files={"scripts/run.py": ""}), "scripts/run.py", artifacts=True)
+    called, said = (SimpleNamespace(get_function_calls=lambda calls=calls: calls) for calls in (["a call"], []))
+    for events, found in (([said, called], True), ([called, said], False), ([], True)):
+        context = SimpleNamespace(session=SimpleNamespace(events=events))
+        assert (recognise(code, context) is not None) == found
 
 
 MARKER = "__ADK_SKILL_GENERATED_FILES__:00ff:"
@@ -65,6 +75,9 @@ def shown(text: str, *, shell: bool = False) -> str:
         f"{MARKER}{MUCH}",
         f"{MARKER}{json.dumps({'files': [{'path': MUCH}], 'skipped_paths': [MUCH, 'x']})}",
         f"{MARKER}{json.dumps({'files': [{'path': 'x' * 900, 'content_b64': ''}] * 50})}",
+        f"{MARKER}{json.dumps({'skipped_paths': [''] * 5_000, 'files': [{'path': ''}] * 5_000})}",
+        f"{MARKER}{json.dumps({'skipped_paths': ['x'] * 5_000, 'files': [{'path': 'x'}] * 5_000})}",
+        f"{MARKER}{json.dumps({'files': [{'path': 'x', 'mime_type': [MUCH], 'content_b64': {'x': MUCH}}]})}",
         f"{MARKER}{json.dumps({'skipped': [MUCH], 'skipped_files': [MUCH]})}",
         f"{MARKER}[{'[],' * 600_000}1]",
         f"{MARKER}{'[' * 100_000}",
@@ -108,6 +121,18 @@ def test_row_470_an_envelope_that_a_shell_script_wrote_itself_is_cut(key: str) -
     }
 
 
+@pytest.mark.parametrize("shell", [False, True])
+def test_row_470_no_list_of_all_lines_is_made(shell: bool) -> None:
+    """Seen: 46 MiB of short lines behind such a line were 1.75 GB."""
+    printed = f"{MARKER}{{}}\n\U0001f600" + "ab\n" * 500_000
+    tracemalloc.start()
+    try:
+        shown(printed, shell=shell)
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_what_the_wrapper_prints_for_google_adk_stays_whole() -> None:
     left = {"path": "a.txt", "content_b64": "TQ" * 100_000, "mime_type": "text/plain"}
     line = f"{MARKER}{json.dumps({'files': [left], 'skipped_paths': ['b']})}"
@@ -117,7 +142,7 @@ def test_what_the_wrapper_prints_for_google_adk_stays_whole() -> None:
 
 def test_row_470_a_model_does_not_know_our_header() -> None:
     """Seen: code that began with a public line had 48 MiB of output where the policy allows 1."""
-    found = recognise(f"{program_header('m')}print(1)")
+    found = recognise(f"{program_header('m')}print(1)", None)
     assert found == SkillWrapper(shell=False, marker="m", is_ours=True)
-    assert recognise("# A script of a skill, run by adk-skills-runtime; its report follows Q\nprint(1)") is None
-    assert recognise("# A script of a skill, run by adk-skills-runtime; its report follows") is None
+    assert recognise("# A script of a skill, run by adk-skills-runtime; its report follows Q\nprint(1)", None) is None
+    assert recognise("# A script of a skill, run by adk-skills-runtime; its report follows", None) is None

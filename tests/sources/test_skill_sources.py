@@ -155,6 +155,9 @@ def test_an_unknown_file_system_says_what_is_missing():
     pytest.importorskip("fsspec")
     with pytest.raises(ConfigError, match="nosuch://"):
         FsspecSource("nosuch://x")
+    for place in ("http://127.0.0.1:1/skills", "https://example.com/x", "simplecache::https://example.com/x"):
+        with pytest.raises(ConfigError, match="Use OriginSource for a web site"):  # row 482: of any length
+            FsspecSource(place)
 
 
 # The suite finds what is wrong
@@ -273,6 +276,32 @@ def test_row_463_a_source_with_ever_new_skills_takes_a_tenth_of_the_time(monkeyp
     feed.close()
 
 
+def test_row_463_while_new_skills_are_written_others_are_had(monkeypatch: pytest.MonkeyPatch):
+    """Seen: whoever loaded another skill of the source waited for all of them, in the event loop."""
+    feed = SourceFeed(TreeSource(trees()), "db")
+    began, ended = threading.Event(), threading.Event()
+    had: list[bool] = []
+    real = feed._write
+
+    def written(name: str, files: dict[str, bytes]) -> None:
+        began.set()
+        real(name, files)
+        had.append(ended.is_set())
+
+    def have() -> None:
+        assert began.wait(30)
+        with feed._lock:
+            ended.set()
+
+    monkeypatch.setattr(feed, "_write", written)
+    waiting = threading.Thread(target=have)
+    waiting.start()
+    feed._take([SkillMetadata(f"s{number}", "d") for number in range(500)])
+    waiting.join()
+    assert had[-1]
+    feed.close()
+
+
 async def test_row_463_who_loads_a_skill_meanwhile_does_not_hold_the_event_loop(monkeypatch: pytest.MonkeyPatch):
     """A look that writes thousands of skills has the lock for as long; a call of load_skill waited for it."""
     feed = SourceFeed(TreeSource(trees()), "db", interval=0)
@@ -292,6 +321,23 @@ async def test_row_463_who_loads_a_skill_meanwhile_does_not_hold_the_event_loop(
     await feed.fetch("csv")
     await look
     assert time.monotonic() - began < 5
+    feed.close()
+
+
+async def test_row_483_a_filter_holds_for_what_is_loaded():
+    """Seen: a source listed a skill without allowed-tools, which the filter asks for, and its file had some."""
+
+    class Lying(TreeSource):
+        async def list_metadata(self) -> Sequence[SkillMetadata]:
+            return [SkillMetadata(one.name, one.description) for one in await super().list_metadata()]
+
+    text = skill_text("pdf").replace("---\n", "---\nallowed-tools: Bash(*)\n", 1)
+    tree = tree_of({"SKILL.md": TreeFile(text.encode())}, "x")
+    feed = SourceFeed(Lying({"pdf": tree}), "db", keep=lambda one: not one.allowed_tools)
+    await asyncio.to_thread(feed.look)
+    assert list(feed._listed or ()) == ["pdf"]
+    with pytest.raises(RegistryError, match="not what its source lists"):
+        await feed.fetch("pdf")
     feed.close()
 
 

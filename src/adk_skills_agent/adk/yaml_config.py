@@ -93,6 +93,7 @@ def _grants(value: Any, _file: Path) -> Any:
 
 def _store(value: Any, file: Path) -> Any:
     """A URL, ``artifacts``, or a path that starts at the file; or a mapping with ``url`` and the store's settings."""
+    from adk_skills_agent.adk.running.workspace_stores import ARTIFACTS, check_word
     from adk_skills_agent.scripts.workspace_store import WorkspaceStore
 
     if isinstance(value, Mapping):
@@ -105,7 +106,8 @@ def _store(value: Any, file: Path) -> Any:
             key = _variables({"KEY": value["key"]}, file)["KEY"]
             settings["key"] = key
         return WorkspaceStore(_store(value["url"], file), **settings, **(value.get("options") or {}))
-    if isinstance(value, str) and "://" not in value and value != "artifacts":
+    check_word(value)
+    if isinstance(value, str) and "://" not in value and value != ARTIFACTS:
         return _path(value, file)
     return value
 

@@ -38,6 +38,7 @@ DEADLINE_SECONDS = 10.0
 REFRESH_SECONDS = 60.0
 """Between two questions to a source."""
 _REST = 10
+_YIELD_SECONDS = 1e-4
 MAX_SKILLS = 20_000
 MAX_BYTES = 64 << 20
 """Of one skill."""
@@ -273,14 +274,19 @@ class SourceFeed:
             problems.append(
                 self._problem("source-entry", f"lists more than {MAX_SKILLS:,} skills; the rest is left out")
             )
-        with self._lock:
-            before = self._listed or {}
-            for name in set(before) - set(listed):
+        before = self._listed or {}
+        for name in set(before) - set(listed):
+            with self._lock:
                 shutil.rmtree(self._folder / name, ignore_errors=True)
                 self._whole.discard(name)
-            for name, item in listed.items():
-                if name not in self._whole and (name not in before or _told(before[name]) != _told(item)):
+        for name, item in listed.items():
+            if name in before and _told(before[name]) == _told(item):
+                continue
+            with self._lock:  # for each alone: event loops wait for it (row 463)
+                if name not in self._whole:
                     self._write(name, {"SKILL.md": _level1(name, item)})
+            time.sleep(_YIELD_SECONDS)  # a lock that is asked for again at once goes to nobody else
+        with self._lock:
             self._stale = set(self._whole)
             self._listed = listed
             self.problems = tuple(problems)
@@ -370,8 +376,11 @@ class SourceFeed:
             failure = RegistryError(f"Skill '{name}' cannot be loaded: its source failed. Tell the user, or go on.")
             failure.add_note(f"The source {self.name!r} raised {type(error).__name__}: {error}")
             raise failure from error
-        if normalise_name(parse_text(decoded(files["SKILL.md"]), folder_name=name).metadata.name) != name:
+        level1 = parse_text(decoded(files["SKILL.md"]), folder_name=name).metadata
+        if normalise_name(level1.name) != name:
             raise RegistryError(f"Skill '{name}' cannot be loaded: its SKILL.md has another name. Tell the user.")
+        if self._keep is not None and not self._keep(level1):  # which saw what the list says (row 483)
+            raise RegistryError(f"Skill '{name}' cannot be loaded: it is not what its source lists. Tell the user.")
         with self._lock:
             self._write(name, files)
             self._whole.add(name)

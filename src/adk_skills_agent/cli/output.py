@@ -198,7 +198,8 @@ _FOR_COMMAND_LINE = (
     ),
     (
         r"Do not retry; do it without the network, or tell the user\.",
-        'A policy file opens hosts: --policy-file FILE, with network = {mode = "allow", hosts = ["..."]}.',
+        'A policy file opens hosts: --policy-file FILE, with network = {mode = "allow", hosts = ["..."]}; not in '
+        "containers.",
     ),
     (
         r"What it printed until then is in stdout\. Give it less work, or tell the user\.",

@@ -249,8 +249,10 @@ def streams_of(result: ExecutionResult) -> tuple[Stream, Stream]:
     return stdout, stderr
 
 
-_LINE_END = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-"""As ``splitlines`` has it, which would make an object of each of the millions of lines that a script may print."""
+_LINE_ENDS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+_LINE_END = f"[{_LINE_ENDS}]"
+"""What ends a line for google-adk, which reads with ``str.splitlines``; that makes an object of each line."""
+_MOST_FILES = 50  # as google-adk's wrapper has them
 _MOST_VALUES = 1_000_000
 """Of what a wrapper prints for google-adk: reading it makes an object of each."""
 
@@ -268,7 +270,8 @@ def _wrapper_text(stdout: Stream, wrapper: SkillWrapper, max_chars: int | None) 
     data = ""
     if start >= 0:
         rest = text[start:]
-        line = _LINE_END.split(rest, 1)[0]
+        end = re.search(_LINE_END, rest)
+        line = rest if end is None else rest[: end.start()]
         data = _bounded_files(line, wrapper.marker or "", max_chars)
         text = text[:start] + rest[len(line) :].lstrip("\n")
     visible = _bounded_envelope(text, max_chars) if wrapper.shell else cut(text, max_chars)
@@ -298,35 +301,35 @@ def _bounded_files(line: str, marker: str, max_chars: int) -> str:
 
     def fits(path: object) -> bool:
         nonlocal left
-        left -= len(path) if isinstance(path, str) else max_chars + 1
-        return left >= 0
+        size = len(path) if isinstance(path, str) else 0
+        left -= size
+        return size > 0 and left >= 0
 
     files, skipped = (given if isinstance(given := told.get(key), list) else [] for key in ("files", "skipped_paths"))
     kept = [
-        {key: item.get(key) for key in ("path", "content_b64", "mime_type")}
-        for item in files
+        {key: value for key in ("path", "content_b64", "mime_type") if isinstance(value := item.get(key), str)}
+        for item in files[:_MOST_FILES]
         if isinstance(item, dict) and fits(item.get("path"))
     ]
-    named = list(filter(fits, skipped))
+    named = list(filter(fits, skipped[:_MOST_FILES]))
     if len(kept) + len(named) < len(files) + len(skipped):
-        said = "Of the names of the files that a script left, those beyond %d characters were left out."
-        logger.warning(said, max_chars)
+        said = "Of the files that a script left, those beyond %d, or beyond %d characters of names, were left out."
+        logger.warning(said, _MOST_FILES, max_chars)
     return f"{marker}{json.dumps({'files': kept, 'skipped_paths': named})}"
 
 
 def _bounded_envelope(text: str, max_chars: int) -> str:
     """What a shell script printed, in the line of JSON in which google-adk looks for it; else the text, cut."""
-    start = len(text)
-    while (at := text.rfind('"__shell_result__"', 0, start)) >= 0:
-        start = text.rfind("\n", 0, at) + 1
-        end = text.find("\n", at)
-        told = read_object(text[start : end if end >= 0 else len(text)])
-        if told is not None and told.get("__shell_result__"):
-            streams = {key: cut(str(told.get(key) or ""), max_chars) for key in ("stdout", "stderr")}
-            code = told.get("returncode")
-            ended = {"returncode": code if isinstance(code, int) else 1, "timeout": bool(told.get("timeout"))}
-            return json.dumps({"__shell_result__": True, **streams, **ended})
-    return cut(text, max_chars)
+    at = text.rfind('"__shell_result__"')
+    start = max((text.rfind(end, 0, max(at, 0)) for end in _LINE_ENDS), default=-1) + 1
+    end = re.compile(_LINE_END).search(text, max(at, 0))
+    told = read_object(text[start : None if end is None else end.start()].strip()) if at >= 0 else None
+    if told is None or not told.get("__shell_result__"):
+        return cut(text, max_chars)
+    streams = {key: cut(str(told.get(key) or ""), max_chars) for key in ("stdout", "stderr")}
+    code = told.get("returncode")
+    ended = {"returncode": code if isinstance(code, int) else 1, "timeout": bool(told.get("timeout"))}
+    return json.dumps({"__shell_result__": True, **streams, **ended})
 
 
 # Recognise the program google-adk's own SkillToolset, or ours, makes out of a skill's script.
@@ -362,14 +365,17 @@ def program_header(marker: str) -> str:
     return f"{_OURS}{marker}\n"
 
 
-def recognise(code: str) -> SkillWrapper | None:
-    """The kind of skill script that ``code`` wraps; None if it wraps none."""
+def recognise(code: str, invocation_context: object) -> SkillWrapper | None:
+    """The kind of skill script that ``code`` wraps; None if it wraps none.
+
+    A model can write what google-adk's wrapper has, but its own code is no call of a tool (row 481).
+    """
     if code.startswith(_OURS):
         return SkillWrapper(shell=False, marker=code[len(_OURS) :].partition("\n")[0], is_ours=True)
     if _START not in code[:_START_WITHIN] or not code.endswith(_END):
         return None
     body = code.rfind(_BODY)
-    if body < 0:
+    if body < 0 or not _is_call_of_tool(invocation_context):
         return None
     body += len(_BODY)
     marker = _MARKER.search(code, body)
@@ -377,6 +383,14 @@ def recognise(code: str) -> SkillWrapper | None:
     return SkillWrapper(
         code[body : body + len(_SHELL) + 8].lstrip("\n").startswith(_SHELL), marker[1] if marker else None
     )
+
+
+def _is_call_of_tool(invocation_context: object) -> bool:
+    """Whether the model's last word was a call of a tool; so it is without a turn."""
+    events = getattr(getattr(invocation_context, "session", None), "events", None)
+    if not events:
+        return True
+    return any(bool(event.get_function_calls()) for event in events[-1:])
 
 
 # Whose turn a run belongs to, for executors of others that keep something in the agent's session.

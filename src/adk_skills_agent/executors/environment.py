@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -55,6 +56,7 @@ SKILLS = "skills"
 
 _MOST_WAITING = 1_024
 _MOST_LINES = 100_000
+_ALIKE_LINES, _MOST_COMPARED = 8, 20_000_000
 _WORK_PATH = re.compile(rf"(?<![\w./-]){re.escape(str(WORK_DIR))}(?![\w.-])")
 _HERE = "@adk-workspace@"
 _WITH_HERE = 'exec bash -c "${1//$2/$PWD}" bash'
@@ -268,12 +270,24 @@ class SandboxEnvironment(BaseEnvironment):
 
 def _with_lines(root: Path, place: PurePosixPath, most_bytes: int | None, most_lines: int | None) -> bytes:
     content = read(root, place, most_bytes)
-    if most_lines is not None and content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n") > most_lines:
-        raise ValueError(
-            f"'{WORK_DIR / place}' has more than {most_lines:,} lines. Read a part of it with a command such as "
-            f"sed -n '1,200p' {place}."
-        )
+    if most_lines is None:
+        return content
+    how = f"Read or change a part of it with a command such as sed -n '1,200p' {place}."
+    if content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n") > most_lines:
+        raise ValueError(f"'{WORK_DIR / place}' has more than {most_lines:,} lines. {how}")
+    if _is_like_itself(content):
+        raise ValueError(f"'{WORK_DIR / place}' has the same lines again and again. {how}")
     return content
+
+
+def _is_like_itself(content: bytes) -> bool:
+    """Whether a search for lines of it takes long: where they begin the same, each place is compared to its end.
+
+    google-adk's EditFile makes an expression of what is looked for, and searches in the event loop (row 479).
+    """
+    lines = content.splitlines()
+    alike = Counter(zip(*(lines[first:] for first in range(_ALIKE_LINES)), strict=False))
+    return max(alike.values(), default=0) * len(lines) > _MOST_COMPARED
 
 
 def _argv(command: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from google.adk.code_executors import code_execution_utils as google
 from pydantic import Field, PrivateAttr
 
 from adk_skills_agent.errors import ConfigError
-from adk_skills_agent.executors.code_values import CodeExecutionResult, call_timeout
+from adk_skills_agent.executors.code_values import CodeExecutionResult, SkillWrapper, call_timeout
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
 from adk_skills_agent.sandbox import (
     CONCERNS,
@@ -135,10 +135,10 @@ class UnsafeLocalCodeExecutor(SandboxedCodeExecutor):
     def _default_seconds(self, policy: SandboxPolicy) -> float | None:
         return self._own("timeout_seconds", policy.wall_seconds)
 
-    def _execute(self, code_input: google.CodeExecutionInput) -> CodeExecutionResult:
+    def _execute(self, code_input: google.CodeExecutionInput, wrapper: SkillWrapper | None) -> CodeExecutionResult:
         if not self.in_process:
             warn_insecure_once(_NOT_ISOLATED, also_of=PROCESS_WARNING)
-            return super()._execute(code_input)
+            return super()._execute(code_input, wrapper)
         if code_input.input_files or getattr(code_input, "working_dir", None) is not None:
             raise ValueError(
                 "in_process=True has no working directory of its own, so it takes no input files and no working_dir. "

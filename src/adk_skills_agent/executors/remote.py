@@ -361,7 +361,7 @@ class RemoteCodeExecutor(BaseCodeExecutor):
         seconds = call_timeout(code_execution_input)
         if seconds is None:
             seconds = self.timeout_seconds if self.timeout_seconds is not None else DEFAULT_SECONDS
-        wrapper = recognise(code_execution_input.code)
+        wrapper = recognise(code_execution_input.code, invocation_context)
         policy = SandboxPolicy(wall_seconds=float(seconds))
         if wrapper is not None and wrapper.marker is not None:
             policy = replace(policy, output_bytes=_MARKER_OUTPUT_BYTES)

@@ -195,12 +195,12 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
         or the working directory is outside the workspace, and ``CancelledError`` when the task that called was
         cancelled.
         """
-        wrapper = recognise(code_execution_input.code)
+        wrapper = recognise(code_execution_input.code, invocation_context)
         # google-adk gives the scripts of its own skills no id: each is a program by itself, not a step of a session.
         state = self._state
         if state is None or (wrapper is not None and code_execution_input.execution_id is None):
             with on_behalf_of(invocation_context):
-                return self._execute(code_execution_input)
+                return self._execute(code_execution_input, wrapper)
         key = session_key(invocation_context, code_execution_input.execution_id)
         return self._execute_in_session(
             state, key, code_execution_input, wrapper, share_of_invocation(invocation_context)
@@ -265,14 +265,13 @@ class SandboxedCodeExecutor(BaseCodeExecutor):
             result = code_result(execution, policy, wrapper=wrapper, max_chars=self.max_output_chars)
         return with_sentences(result, execution)
 
-    def _execute(self, code_input: google.CodeExecutionInput) -> CodeExecutionResult:
+    def _execute(self, code_input: google.CodeExecutionInput, wrapper: SkillWrapper | None) -> CodeExecutionResult:
         code = code_input.code
         try:
             source = code.encode()
         except UnicodeEncodeError as error:
             problem = f"SyntaxError: the code has a lone surrogate at character {error.start}; it is not valid text."
             return CodeExecutionResult(stderr=problem, exit_code=1)
-        wrapper = recognise(code)
         policy = check_policy(self._policy_for(code_input, wrapper))
         box = self.sandbox if self.sandbox is not None else _this_machine()
         with _spill_folder() as spill:

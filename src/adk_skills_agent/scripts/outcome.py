@@ -466,7 +466,7 @@ def _fetches(plan: ScriptPlan) -> bool:
 
     Not one with a text in it, which may only be about them (a here-document).
     """
-    *_, option, line = ("", *plan.request.argv)
+    *_, option, line = ("", "", *plan.request.argv)  # an environment's run has none
     return option == "-c" and "<<" not in line and _FETCH.search(line) is not None
 
 

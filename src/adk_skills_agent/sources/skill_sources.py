@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -196,10 +197,13 @@ class FsspecSource(SkillSource):
         options: For the file system: credentials, endpoints.
 
     Raises:
-        ConfigError: fsspec, or what it needs for such URLs, is not installed.
+        ConfigError: fsspec, or what it needs for such URLs, is not installed; or it is a web server, of which fsspec
+            reads whatever it sends (row 482).
     """
 
     def __init__(self, url: str, **options: Any) -> None:
+        if re.match(r"(?:[\w+]+::)*https?://", url):
+            raise ConfigError(f"{url.partition('://')[0]}:// is no file system. Use OriginSource for a web site.")
         try:
             import fsspec
         except ImportError as error:

@@ -100,7 +100,7 @@ async def test_a_foreign_executor_gets_one_program_and_a_stable_id(tools: Path, 
     assert first.execution_id == second.execution_id == f"skill:tools:session:{answered.session_id}:agent:assistant"
     assert first.timeout_seconds == 7
     assert not first.input_files
-    for text in ("'assets/empty.txt': ''", "'assets/logo.bin': b'\\x00\\x01\\x02'", "'templates/letter.txt': 'Dear'"):
+    for text in ("'assets/empty.txt': ''", "'assets/logo.bin': _b64('AAEC')", "'templates/letter.txt': 'Dear'"):
         assert text in first.code
 
 
@@ -222,6 +222,27 @@ async def test_a_large_skill_is_warned_of(
     with caplog.at_level(logging.WARNING):
         await result_of(ask, rehearse(run("hello.py")), toolset)
     assert "exceeding the recommended limit" in caplog.text
+
+
+async def test_row_478_a_skill_that_is_too_large_for_a_program_is_refused(
+    make_skill: Callable[..., Path], rehearse: Any, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: 241 MB of a skill's files took 2.7 GB of the agent's memory at each call."""
+    folder = make_skill("tools", files={"scripts/hello.py": "print(1)", "assets/big.bin": "x" * 5_000}).parent
+    toolset = SkillToolset.from_dirs([folder], code_executor=Recording())
+    monkeypatch.setattr(adk_executor, "_MOST_PAYLOAD_BYTES", 4_000)
+    answer = await result_of(ask, rehearse(run("hello.py")), toolset)
+    assert "too much for the code executor of this agent" in answer["error"]
+
+
+def test_row_478_bytes_are_no_longer_than_they_must_be_in_a_program() -> None:
+    files = {"a.txt": "text\n", "b.bin": b"\x00\x01\x02\xff" * 250_000}
+    program = SkillProgram(path="a.txt", argv=(), commands=(), seconds=1.0)
+    text = program.source(files)
+    assert len(text) < 1_400_000
+    found: dict[str, Any] = {}
+    exec(text[text.index("from base64") : text.index("\nrun_skill_script")], found)
+    assert found["_files"] == files
 
 
 @pytest.mark.parametrize("left", ["files", "skipped_paths"])

@@ -293,6 +293,31 @@ async def test_row_306_no_client_can_name_the_files_of_sessions_as_artifacts(kin
                 assert await service.load_artifact(**named, filename="/".join(parts[first:])) is None
 
 
+@pytest.mark.parametrize("kind", ["files", "memory"])
+async def test_row_480_a_session_does_not_list_those_of_others(kind: str, tmp_path: Path) -> None:
+    """Seen: with 30,000 sessions in the store a call took 18 s."""
+    service: Any = FileArtifactService(tmp_path / "artifacts") if kind == "files" else InMemoryArtifactService()
+    store = ArtifactObjects(service)
+    names = [f"{number:032d}" for number in range(5)]
+    listed: list[str] = []
+    real = service.list_artifact_keys
+
+    async def listing(**scope: Any) -> list[str]:
+        found: list[str] = await real(**scope)
+        listed.extend(found)
+        return found
+
+    object.__setattr__(service, "list_artifact_keys", listing)
+    for name in names:
+        assert await asyncio.to_thread(store.create, f"{name}/log/000000000001", b"entry")
+    assert listed == []
+    assert await asyncio.to_thread(store.names, f"{names[0]}/log") == {"000000000001": 0}
+    assert len(listed) == 1
+    assert await asyncio.to_thread(store.folders) == names
+    await asyncio.to_thread(store.delete, [f"{names[0]}/log/000000000001"])
+    assert await asyncio.to_thread(store.folders) == names[1:]
+
+
 async def test_artifacts_without_a_service_are_an_error_that_says_so(
     servers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +379,8 @@ def test_settings_that_exclude_each_other_are_refused(skills: Path, tmp_path: Pa
         SkillToolset.from_dirs([skills], workspace_store=tmp_path, shell=ShellSettings(keep_in=tmp_path))
     with pytest.raises(ConfigError, match="workspace_store must be a folder"):
         SkillToolset.from_dirs([skills], workspace_store=7)
+    with pytest.raises(ConfigError, match="did you mean 'artifacts'"):
+        SkillToolset.from_dirs([skills], workspace_store="artifact")
 
 
 async def test_a_yaml_agent_names_a_store(skills: Path, tmp_path: Path) -> None:
@@ -372,6 +399,8 @@ async def test_a_yaml_agent_names_a_store(skills: Path, tmp_path: Path) -> None:
     finally:
         del os.environ["MY_STORE_KEY"]
     assert found == f"WorkspaceStore('{tmp_path}/sessions', encrypted)"
+    with pytest.raises(ConfigError, match="did you mean 'artifacts'"):
+        made("artefacts")
     with pytest.raises(ConfigError, match="there is no 'speed'"):
         made({"url": "sessions", "speed": 3})
 

@@ -176,6 +176,8 @@ def test_row_467_the_engine_fetches_no_address_for_a_task(lines: str) -> None:
         "# escape=`\nRUN `\n  --mount=type=bind,target=/m cat /m/x",
         "RUN echo `\nRUN --mount=type=bind,target=/m cat /m/x",
         "RUN echo \\\nRUN --mount=type=bind,target=/m cat /m/x",
+        "RUN echo a \\\u00a0\nRUN \\\n--mount=id=../..,type=cache,target=/m cat /m/x",
+        "RUN echo a \\\\\nRUN \\\n--mount=id=../..,type=cache,target=/m cat /m/x",
         "RUN <<EOF\nRUN --mount=type=bind,target=/m cat /m/x\nEOF",
         "run\t--mount=type=bind,target=/m cat /m/x",
         "RUN --network=host curl http://127.0.0.1/x",
@@ -186,8 +188,38 @@ def test_row_467_the_engine_fetches_no_address_for_a_task(lines: str) -> None:
 )
 def test_row_472_no_mount_of_a_task_leads_out_of_its_build(lines: str) -> None:
     """Seen: by three ways a build read and wrote any file of the machine, as root."""
-    with pytest.raises(ConfigError, match="RUN has no flags here but caches"):
+    with pytest.raises(ConfigError, match=r"RUN has no flags here but caches|no blanks here but spaces and tabs"):
         for_engine(f"FROM debian\n{lines}\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--from=tarball:/var/backup.tar.gz / /x/",
+        "--from=oci:/var/images:latest /etc/secret /x",
+        "--from=oci:images /etc/secret /x",
+        "--chown=a:b --from=docker-archive:/var/x.tar / /x",
+        "--from=dir:/var/x / /x",
+        "--from=containers-storage:[overlay@/var/lib]x / /x",
+        '--fr"om"=dir:/var/x / /x',
+        "--from=$X / /x",
+        "--from='dir:/var/x' / /x",
+    ],
+)
+@pytest.mark.parametrize("keyword", ["COPY", "ADD", "ONBUILD COPY"])
+def test_row_484_nothing_of_the_engines_machine_is_copied(keyword: str, words: str) -> None:
+    """Seen: Podman took an archive of the machine for an image, and the task had its files."""
+    with pytest.raises(ConfigError, match="--from names a stage or an image here"):
+        for_engine(f"FROM debian\n{keyword} {words}\n")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["one", "0", "debian:12", "ghcr.io/astral-sh/uv:0.4.1", "localhost:5000/a/b", f"a/b@sha256:{'0' * 64}"],
+)
+def test_images_and_stages_are_copied_from(name: str) -> None:
+    text = f"FROM debian AS one\nFROM debian\nCOPY --from={name} --chown=a:b /x /y\n"
+    assert for_engine(text) == text
 
 
 @pytest.mark.parametrize(

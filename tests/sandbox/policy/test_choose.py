@@ -120,7 +120,7 @@ def test_the_file_of_the_variable_is_read_and_no_other(tmp_path, monkeypatch):
     ("environ", "text", "said"),
     [
         ({"ADK_SKILLS_SANDBOX": "contaner"}, None, "ADK_SKILLS_SANDBOX.*Did you mean 'container'"),
-        ({}, '[tool.adk-skills]\nsandbox = "docker"\n', "'docker'.*pyproject.toml.*Use auto, local"),
+        ({}, '[tool.adk-skills]\nsandbox = "docker"\n', "'docker'.*pyproject.toml.*Did you mean 'container'"),
         ({}, "[tool.adk-skills]\nsandbox = 3\n", "no sandbox 3"),
         ({}, '[tool.adk-skills]\nsandbx = "local"\n', "has no setting 'sandbx'. Did you mean 'sandbox'"),
         ({}, '[tool.adk-skills]\nSandbox = "local"\n', "has no setting 'Sandbox'. Did you mean 'sandbox'"),

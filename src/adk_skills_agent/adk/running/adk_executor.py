@@ -19,6 +19,7 @@ import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import starmap
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from google.adk.code_executors import BaseCodeExecutor
 from adk_skills_agent.adk.running import script_program
 from adk_skills_agent.adk.running.call import ScriptCall, ScriptRun, saved_artifact
 from adk_skills_agent.adk.skills.known import SKILL_FILE
-from adk_skills_agent.errors import ErrorCode
+from adk_skills_agent.errors import ErrorCode, ScriptError
 from adk_skills_agent.executors.code_values import CodeExecutionInput, program_header, read_object
 from adk_skills_agent.executors.remote import RemoteCodeExecutor, within_time
 from adk_skills_agent.executors.sandboxed_code import SandboxedCodeExecutor
@@ -62,11 +63,14 @@ logger = logging.getLogger(__name__)
 
 PAYLOAD_BYTES = 16 << 20
 """Of a skill's files together; beyond it the owner is warned (S0-48)."""
+_MOST_PAYLOAD_BYTES = 2 * PAYLOAD_BYTES
+_MOST_TEXT_BYTES = 1 << 20
 _GRACE_SECONDS = 3.0
 """After a script's time, for an executor to notice and to end it."""
 _NO_LIMIT = 1e9
 _PATH_BYTES = 4096
 _MOST_NAMED = 100_000
+_MOST_RETURNED = 2 * script_program.MAX_FILES
 _MOST_REPORT_BYTES = 32 << 20  # what is left has 16 MiB, a third more as text, and the error output
 _BEFORE = re.compile(rb"(?<![^\s\"'`(<\[=,:])[^\s\"'`(<\[=,:]*/$")
 """The folder that a path lies in, at the end of a text."""
@@ -189,16 +193,23 @@ def _commands(runtime: SkillRuntime, call: ScriptCall) -> tuple[tuple[str, ...],
 def _source(call: ScriptCall, program: SkillProgram) -> str:
     paths = call.skill.files() if call.skill.in_memory else (SKILL_FILE, *call.skill.files())
     files: dict[str, str | bytes] = {}
+    total = sum(len(file.content) for file in call.inputs)
     for path in paths:
         content = call.skill.read_bytes(path)
+        total += len(content)
+        if total > _MOST_PAYLOAD_BYTES:  # each call has several copies of it (row 478)
+            raise ScriptError(
+                f"The files of skill '{call.skill.name}' and those in 'files' have more than "
+                f"{_MOST_PAYLOAD_BYTES >> 20} MiB, which is too much for the code executor of this agent. Give it "
+                "fewer files, or tell the user."
+            )
         try:
-            # Text makes a program that is a third of the size, and can be read.
-            files[path] = content if b"\0" in content else content.decode()
+            # Text makes a program that can be read.
+            files[path] = content if b"\0" in content or len(content) > _MOST_TEXT_BYTES else content.decode()
         except UnicodeDecodeError:
             files[path] = content
     executable = () if call.skill.in_memory else [file.path for file in call.skill.local().files() if file.executable]
     call.check_version()
-    total = sum(len(content) for content in files.values())
     if total > PAYLOAD_BYTES:
         logger.warning(
             "Skill '%s' resources total %d bytes, exceeding the recommended limit of %d bytes. Our own executors mount "
@@ -209,6 +220,12 @@ def _source(call: ScriptCall, program: SkillProgram) -> str:
         )
     files |= {file.path: file.content for file in call.inputs}
     return program.source(files, executable)
+
+
+def _entry(path: str, content: str | bytes) -> str:
+    """A file as a line of a program has it; the repr of bytes can be four times as long."""
+    told = repr(content) if isinstance(content, str) else f"_b64({base64.b64encode(content).decode()!r})"
+    return f"{path!r}: {told}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +279,8 @@ class SkillProgram:
         }
         return (
             f"{program_header(self.marker)}{inspect.getsource(script_program)}\n"
-            f"_files = {dict(files)!r}\nrun_skill_script(_files, {call!r})\n"
+            f"from base64 import b64decode as _b64\n_files = {{{', '.join(starmap(_entry, files.items()))}}}\n"
+            f"run_skill_script(_files, {call!r})\n"
         )
 
     def read(self, stdout: bytes) -> tuple[bytes, _Report | None]:
@@ -354,7 +372,10 @@ def _ended(executor: BaseCodeExecutor, plan: ScriptPlan, program: SkillProgram, 
         elif code is None:
             told_code = False
             code = int(bool(said) and not stdout)  # google-adk's rule for those that report none
-        for file in getattr(found, "output_files", None) or ():
+        left = list(getattr(found, "output_files", None) or ())
+        if len(left) > _MOST_RETURNED:  # each is named to the model (row 471)
+            logger.warning("The executor returned %d files, of which %d are looked at.", len(left), _MOST_RETURNED)
+        for file in left[:_MOST_RETURNED]:
             content = _content(file.content)
             kind = str(file.mime_type or "application/octet-stream")
             own.append(GeneratedFile(str(file.name), kind, len(content), content))

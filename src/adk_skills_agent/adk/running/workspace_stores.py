@@ -13,7 +13,7 @@ from google.adk.artifacts import BaseArtifactService
 from google.genai import types
 
 from adk_skills_agent.adk.events.events import WorkspaceStored, origin_of
-from adk_skills_agent.errors import ConfigError, StorageError, said_by
+from adk_skills_agent.errors import ConfigError, StorageError, nearest, said_by
 from adk_skills_agent.scripts.stored_workspace import SessionStore, StoreReport
 from adk_skills_agent.scripts.workspace_store import Owner, WorkspaceStore, workspace_store_of
 from adk_skills_agent.storage import MOST_BYTES, ObjectStore, within
@@ -39,6 +39,15 @@ _MOST_SERVICES = 7
 """Remembered besides the newest one: a toolset may serve several Runners."""
 
 
+def check_word(setting: object) -> None:
+    """Refuse a word that was meant to be ``artifacts``: as a folder it would keep files on this server alone.
+
+    Raises ``ConfigError`` that says how such a folder is written.
+    """
+    if isinstance(setting, str) and setting != ARTIFACTS and "/" not in setting and nearest(setting, (ARTIFACTS,), 1):
+        raise ConfigError(f"workspace_store={setting!r}: did you mean {ARTIFACTS!r}? Write './{setting}' for a folder.")
+
+
 class WorkspaceStores:
     """The setting of one toolset.
 
@@ -47,6 +56,7 @@ class WorkspaceStores:
     """
 
     def __init__(self, setting: object) -> None:
+        check_word(setting)
         self._of_runner = setting == ARTIFACTS
         self._services: list[tuple[BaseArtifactService, WorkspaceStore]] = []
         if isinstance(setting, BaseArtifactService):
@@ -154,15 +164,8 @@ class ArtifactObjects(ObjectStore):
         scope, filename = _scope(name)
         session = scope["session_id"]
         if session not in self._indexed:
-            known = await self._service.list_artifact_keys(app_name=_APP, user_id=_USER)
-            if session not in {one.removeprefix(_INDEX) for one in known}:
-                await self._service.save_artifact(
-                    app_name=_APP,
-                    user_id=_USER,
-                    session_id=session,
-                    filename=f"{_INDEX}{session}",
-                    artifact=_part(b"1"),
-                )
+            if await self._service.load_artifact(**_index(session)) is None:
+                await self._service.save_artifact(**_index(session), artifact=_part(b"1"))
             self._indexed.add(session)
         present = await self._load(name)
         if present is not None:
@@ -193,12 +196,9 @@ class ArtifactObjects(ObjectStore):
             scope, filename = _scope(name)
             await self._service.delete_artifact(**scope, filename=filename)
         for session in {_scope(name)[0]["session_id"] for name in names}:
-            left = await self._service.list_artifact_keys(app_name=_APP, user_id=_USER, session_id=session)
-            if not any("--" in one for one in left):
+            if not await self._service.list_artifact_keys(**_scope(f"{session}/")[0]):
                 self._indexed.discard(session)
-                await self._service.delete_artifact(
-                    app_name=_APP, user_id=_USER, session_id=session, filename=f"{_INDEX}{session}"
-                )
+                await self._service.delete_artifact(**_index(session))
 
     def _done(self, done: str, work: Coroutine[Any, Any, _T]) -> _T:
         """Do it on this store's own loop: a service may keep its connections to one."""
@@ -218,9 +218,17 @@ class ArtifactObjects(ObjectStore):
 
 
 def _scope(name: str) -> tuple[dict[str, Any], str]:
-    """The place of an object: its session, and its name there without slashes, which services treat each in its way."""
+    """The place of an object: its session, and its name there without slashes, which services treat each in its way.
+
+    Each session is a user's of its own: google-adk lists what is a user's beside what is a session's (row 480).
+    """
     session, _, rest = name.partition("/")
-    return {"app_name": _APP, "user_id": _USER, "session_id": session}, rest.replace("/", "--")
+    return {"app_name": _APP, "user_id": f"{_USER}-{session}", "session_id": session}, rest.replace("/", "--")
+
+
+def _index(session: str) -> dict[str, Any]:
+    """The entry that says that there is a session."""
+    return {"app_name": _APP, "user_id": _USER, "session_id": session, "filename": f"{_INDEX}{session}"}
 
 
 def _is_replaced(name: str) -> bool:

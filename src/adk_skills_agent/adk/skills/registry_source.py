@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from adk_skills_agent.catalog.skill_source import FirstNames, SkillSource
 from adk_skills_agent.errors import ResourceNotFound, SkillNotFound, nearest
+from adk_skills_agent.format import parse_text
 from adk_skills_agent.format.models import SkillMetadata
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ class RegistrySource(SkillSource):
         skills = {identifier: await self._registry.get_skill(name=identifier) for identifier in self._ids}
         for identifier in self._names.places({identifier: skill.name for identifier, skill in skills.items()}):
             skill = skills[identifier]
-            files.setdefault(skill.name, _files_of(skill))  # as of what is listed twice: the first counts (row 357)
-            listed.append(SkillMetadata(skill.name, skill.description))
+            own = _files_of(skill)
+            files.setdefault(skill.name, own)  # as of what is listed twice: the first counts (row 357)
+            listed.append(parse_text(own["SKILL.md"].decode(), folder_name=skill.name).metadata)
         self._files = files
         return listed
 

@@ -182,6 +182,8 @@ def for_engine(text: str) -> str:
         shown = line if len(line) <= 80 else f"{line[:80]}..."
         if keyword.upper() == "RUN" and rest.startswith("--"):
             raise ConfigError(f"Dockerfile: {shown!r}: RUN has no flags here but caches. Write COPY for a mount.")
+        if keyword.upper() in {"ADD", "COPY"} and any(map(_is_of_machine, rest.split())):
+            raise ConfigError(f"Dockerfile: {shown!r}: --from names a stage or an image here, by plain letters.")
         if keyword.upper() == "ADD":
             added = re.sub(r"^(?:--[a-z]\S* )+", "", rest.rstrip("\\` ")).translate(_QUOTES)
             if any(map(_ADDRESS.search, [added] if "[" in added else added.split()[:-1] or [added])):
@@ -190,6 +192,18 @@ def for_engine(text: str) -> str:
     return text
 
 
+def _is_of_machine(word: str) -> bool:
+    """Whether a word is a ``--from`` that some engines take for a file or folder of their machine (row 484)."""
+    plain = word.translate(_HIDING)
+    return plain.startswith("--from") and (word != plain or _FROM.fullmatch(word) is None)
+
+
+_HIDING = dict.fromkeys(map(ord, "\"'\\`"))
+_FROM = re.compile(
+    r"--from=(?!(?:containers-storage|dir|docker|docker-archive|docker-daemon|oci|oci-archive|ostree|sif|tarball):)"
+    r"[A-Za-z0-9][\w.-]*(?::\d+)?(?:/[\w.-]+)*(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?",
+    re.ASCII,
+)
 _QUOTES = dict.fromkeys(map(ord, "\"'"))
 _OF_ENGINES = re.compile(r"(?:BUILD|TARGET)(?:PLATFORM|OS|ARCH|VARIANT)")
 
@@ -198,6 +212,7 @@ def _refuse_unclear(text: str) -> None:
     """Refuse what hides a FROM from :func:`bases_of`, because engines do not all read it as we do (row 472)."""
     for number, line in enumerate(text.split("\n"), 1):
         other = line.strip() != line.strip(" \t") and not line.lstrip(" \t").startswith("#")
+        other = other or line.rstrip().endswith("\\\\")  # which continues a line for some alone
         if other or line.splitlines()[1:] or _BACKQUOTE.match(line):
             raise ConfigError(
                 f"Dockerfile line {number}: lines have no blanks here but spaces and tabs, and are continued by \\."

@@ -348,12 +348,10 @@ class _Builder:
             for document in instruction.heredocs
         }
         contents = await asyncio.to_thread(digest_of, found)
-        key = layer_key(state.key, _PLACE, into, repr(instruction.flags), repr(documents), contents)
+        single = len(found) + len(documents) == 1 and not into.endswith("/") and not any(one.folder for one in found)
+        key = layer_key(state.key, _PLACE, into, str(single), repr(instruction.flags), repr(documents), contents)
         if not has_layer(self.store, key):
             async with new_layer(self.store, self.users) as new:
-                single = (
-                    len(found) + len(documents) == 1 and not into.endswith("/") and not any(one.folder for one in found)
-                )
                 packed = await asyncio.to_thread(_packed, found, documents)
                 await self._place(state, new, packed, into, single=single, instruction=instruction)
                 new.keep(key)
