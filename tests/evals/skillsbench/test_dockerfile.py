@@ -235,6 +235,7 @@ def test_images_and_stages_are_copied_from(name: str) -> None:
             "RUN \\\n  a && b",
         ),
         ("RUN \\\n --mount=type=cache,target=/b pip install --mount=x", "RUN pip install --mount=x"),
+        ("RUN --mount=target=/a,type=cache --mount=type=cache,id=x-$ARCH,target=${HOME}/a pip", "RUN pip"),
         *(
             (line, line)
             for line in (

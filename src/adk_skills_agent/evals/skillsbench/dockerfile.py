@@ -39,7 +39,8 @@ _WITH_HEREDOCS = frozenset(("RUN", "COPY", "ADD"))
 _ADDRESS = re.compile(r"[$\\`]|://|^\W*(?:git@|github\.com/)|\.git\b")
 _BACKQUOTE = re.compile(r"\W*#\s*escape\s*=\s*`", re.IGNORECASE)
 _APART = r"(?:[ \t]|[\\`][ \t]*\r?\n)+"
-_CACHES = re.compile(rf"(?im)^([ \t]*RUN)(?:{_APART}--mount=type=(?:cache|tmpfs)[\w=,/.~:-]*)+(?={_APART})")
+_CACHE = r"--mount=(?=(?:[\w=,/.~:${}-]*,)?type=(?:cache|tmpfs)\b)[\w=,/.~:${}-]*"
+_CACHES = re.compile(rf"(?im)^([ \t]*RUN)(?:{_APART}{_CACHE})+(?={_APART})")
 _WITH_VARIABLES = frozenset(("FROM", "COPY", "ADD", "WORKDIR", "USER", "EXPOSE", "VOLUME", "STOPSIGNAL", "ONBUILD"))
 _VARIABLE = re.compile(r"\\(.)|\$(?:(\w+)|\{(\w+)(?::?([-+])([^}]{0,4096}))?\})")
 
