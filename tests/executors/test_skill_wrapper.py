@@ -55,6 +55,7 @@ def test_row_481_what_a_model_writes_is_no_wrapper(make_skill: Callable[..., Pat
     for events, found in (([said, called], True), ([called, said], False), ([], True)):
         context = SimpleNamespace(session=SimpleNamespace(events=events))
         assert (recognise(code, context) is not None) == found
+        assert (recognise(program_header("m"), context) is not None) == found
 
 
 MARKER = "__ADK_SKILL_GENERATED_FILES__:00ff:"

@@ -348,7 +348,7 @@ _END = "\n_materialize_and_run()\n"
 _SHELL = "      try:\n        _r = subprocess.run(\n"
 _MARKER = re.compile(r"\n +print\('(?:\\n' \+ ')?(__ADK_SKILL_GENERATED_FILES__:[0-9a-f]+:)'")
 _OURS = f"# A script of a skill, run by adk-skills-runtime {os.urandom(8).hex()}; its report follows "
-"""A model may write such a line, but does not know this process's."""
+"""Whoever writes such a line does not know this process's; a script in a session may find it out (row 481)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,14 +368,16 @@ def program_header(marker: str) -> str:
 def recognise(code: str, invocation_context: object) -> SkillWrapper | None:
     """The kind of skill script that ``code`` wraps; None if it wraps none.
 
-    A model can write what google-adk's wrapper has, but its own code is no call of a tool (row 481).
+    A model can write what a wrapper has, but its own code is no call of a tool (row 481).
     """
+    if not _is_call_of_tool(invocation_context):
+        return None
     if code.startswith(_OURS):
         return SkillWrapper(shell=False, marker=code[len(_OURS) :].partition("\n")[0], is_ours=True)
     if _START not in code[:_START_WITHIN] or not code.endswith(_END):
         return None
     body = code.rfind(_BODY)
-    if body < 0 or not _is_call_of_tool(invocation_context):
+    if body < 0:
         return None
     body += len(_BODY)
     marker = _MARKER.search(code, body)
