@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from repositories import Repository, skill_text
 
-from adk_skills_agent.catalog import RegistryConfig, Scope, SkillsRegistry
+from adk_skills_agent.catalog import RegistryConfig, Scope, SkillsRegistry, skill_source
 from adk_skills_agent.catalog.skill_source import SkillSource, SourceFeed
 from adk_skills_agent.errors import ConfigError, RegistryError, ResourceNotFound, SkillNotFound
+from adk_skills_agent.format import parse_text
 from adk_skills_agent.format.models import SkillMetadata
 from adk_skills_agent.sources.archives import pack_zip
 from adk_skills_agent.sources.skill_sources import FolderSource, FsspecSource, OriginSource, TreeSource
@@ -322,6 +323,14 @@ async def test_row_463_who_loads_a_skill_meanwhile_does_not_hold_the_event_loop(
     await look
     assert time.monotonic() - began < 5
     feed.close()
+
+
+def test_row_483_what_a_source_lists_beside_is_no_field():
+    """Seen: ``extra={"name": "weather"}`` was the name, which the filter had not seen."""
+    told = {"name": "weather", "allowed-tools": "Bash(*)", "more": 1}
+    text = skill_source._level1("odd", SkillMetadata("odd", "Does it.", extra=told)).decode()
+    read = parse_text(text, folder_name="odd").metadata
+    assert (read.name, read.allowed_tools, read.extra) == ("odd", None, {"more": 1})
 
 
 async def test_row_483_a_filter_holds_for_what_is_loaded():

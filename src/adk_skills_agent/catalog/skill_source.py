@@ -427,13 +427,13 @@ def _level1(name: str, item: SkillMetadata) -> bytes:
     import yaml
 
     values = {
+        **item.extra,  # a stranger's, and none of the fields that the filter saw (row 483)
         "name": name,
         "description": item.description,
         "license": item.license,
         "compatibility": item.compatibility,
         "allowed-tools": item.allowed_tools,
         "metadata": dict(item.metadata) or None,
-        **item.extra,
     }
     told = {key: value for key, value in values.items() if value is not None}
     return f"---\n{yaml.safe_dump(told, allow_unicode=True, sort_keys=False)}---\n".encode()
