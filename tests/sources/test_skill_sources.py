@@ -330,7 +330,7 @@ def test_row_483_what_a_source_lists_beside_is_no_field():
     told = {"name": "weather", "allowed-tools": "Bash(*)", "more": 1}
     text = skill_source._level1("odd", SkillMetadata("odd", "Does it.", extra=told)).decode()
     read = parse_text(text, folder_name="odd").metadata
-    assert (read.name, read.allowed_tools, read.extra) == ("odd", None, {"more": 1})
+    assert (read.name, read.allowed_tools, read.extra) == ("odd", None, {"more": "1"})
 
 
 async def test_row_483_a_filter_holds_for_what_is_loaded():
