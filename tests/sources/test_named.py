@@ -16,7 +16,7 @@ from repositories import Repository, Run, make_tree, skill_text
 from adk_skills_agent.errors import ConfigError, SourceError
 from adk_skills_agent.sources import http as web
 from adk_skills_agent.sources import named
-from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills
+from adk_skills_agent.sources.fetch import FetchedSkill, fetch_skills, is_beside
 from adk_skills_agent.sources.lock_file import SkillLock, write_skill_lock
 from adk_skills_agent.sources.origin import Origin, OriginKind, read_origin
 from adk_skills_agent.sources.project import Project
@@ -230,6 +230,18 @@ def test_row_469_what_a_skill_needs_is_not_named_by_the_user(repository: Reposit
     assert done.returncode == 0, done.stderr
     assert "b" in (tmp_path / "project/adk-skills.lock").read_text()
     assert (tmp_path / "home/.config/adk-skills/named-sources").read_text().splitlines() == [f"git {repository.url}"]
+
+
+def test_row_469_what_is_needed_from_the_same_host_is_where_the_user_went_himself():
+    user = read_origin("git+https://git.corp/a/x.git")
+    for needed, is_same in (
+        ("git+https://git.corp/b/y.git", True),
+        ("git@git.corp:b/y.git", True),
+        ("git+https://rebind.example/b/y.git", False),
+        ("/etc", False),
+    ):
+        assert is_beside(read_origin(needed), [user]) == is_same
+    assert not is_beside(read_origin("/etc"), [read_origin("/usr")])
 
 
 def test_a_part_of_a_trusted_project_is_trusted(tmp_path: Path):

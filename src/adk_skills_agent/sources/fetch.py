@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -233,9 +233,9 @@ def addresses_of(origin: Origin, *, allow_private: bool, named_by: Sequence[Orig
         )
     if allow_private or "://" not in (url := _url_of(origin)):
         return None
-    from adk_skills_agent.sources.http import authority, refuse_private
+    from adk_skills_agent.sources.http import refuse_private
 
-    if authority(url)[0] in {authority(_url_of(one))[0] for one in named_by}:
+    if is_beside(origin, named_by):
         return None
     scheme = urlsplit(url).scheme
     try:
@@ -252,6 +252,14 @@ def addresses_of(origin: Origin, *, allow_private: bool, named_by: Sequence[Orig
         said = f"{error.message.rstrip('.')}, or trust the project that names it: adk-skills trust."
         raise SourceError(said) from error
     return found
+
+
+def is_beside(origin: Origin, others: Iterable[Origin]) -> bool:
+    """Whether a source is on the host of one of others."""
+    from adk_skills_agent.sources.http import authority
+
+    host = authority(_url_of(origin))[0]
+    return bool(host) and host in {authority(_url_of(one))[0] for one in others}
 
 
 def _is_here(origin: Origin) -> bool:
