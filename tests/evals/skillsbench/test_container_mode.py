@@ -103,9 +103,8 @@ async def test_row_472_neither_mounts_nor_a_bases_own_instructions_lead_out_of_a
     assert not any("error" in message for message in said), said
     try:
         container_image._check_base(client, "a task", built, "", time.monotonic() + 60)
-        if client.api.inspect_image("adk-skills-test:triggers")["Config"].get("OnBuild"):  # Podman does not tell them
-            with pytest.raises(BuildError, match="has ONBUILD instructions"):
-                container_image._check_base(client, "a task", "adk-skills-test:triggers", "", time.monotonic() + 60)
+        with pytest.raises(BuildError, match="has ONBUILD instructions"):  # which Podman's inspect does not tell
+            container_image._check_base(client, "a task", "adk-skills-test:triggers", "", time.monotonic() + 60)
         with pytest.raises(BuildError, match=r"is for .* here, and not for linux/s390x"):
             container_image._check_base(client, "a task", built, "linux/s390x", time.monotonic() + 60)
     finally:

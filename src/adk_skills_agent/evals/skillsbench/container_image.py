@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import subprocess
+import tarfile
 import tempfile
 import threading
 import time
@@ -373,10 +374,36 @@ def _check_base(client: Any, what: str, image: str, platform: str, ends: float) 
                 why = str(message.get("error") or "it took too long")
                 raise BuildError(f"{what}: the base {image} cannot be had: {why}") from None
         told = client.api.inspect_image(image)
-    if (told.get("Config") or {}).get("OnBuild"):
+    if (told.get("Config") or {}).get("OnBuild") or _has_triggers(client, what, image, ends):
         raise BuildError(f"{what}: the base {image} has ONBUILD instructions, which are not run for a stranger's task")
     if platform and platform.lower().split("/")[1:2] != [told.get("Architecture")]:
         raise BuildError(f"{what}: the base {image} is for {told.get('Architecture')} here, and not for {platform}")
+
+
+_MOST_SETTINGS_BYTES = 4 << 20
+
+
+def _has_triggers(client: Any, what: str, image: str, ends: float) -> bool:
+    """Whether an image has ONBUILD instructions, which Podman does not tell: they are in its settings, which come with
+    all of it.
+    """
+    if "Podman" not in str(client.api.version().get("Components")):
+        return False
+    left = max(1.0, ends - time.monotonic())
+    found: dict[str, Any] = {}
+    try:
+        answer = client.api._get(client.api._url("/images/{0}/get", image), stream=True, timeout=left)
+        client.api._raise_for_status(answer)
+        with answer, tarfile.open(fileobj=answer.raw, mode="r|") as packed:
+            for member in packed:
+                content = packed.extractfile(member) if member.isreg() and member.name.endswith(".json") else None
+                if content is not None and member.size <= _MOST_SETTINGS_BYTES:
+                    found[member.name] = json.load(content)
+                if time.monotonic() > ends:
+                    raise BuildError(f"{what}: looking at the base {image} took too long")
+        return any(found[one["Config"]].get("config", {}).get("OnBuild") for one in found["manifest.json"])
+    except (tarfile.TarError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise BuildError(f"{what}: the base {image} cannot be looked at: {error}") from error
 
 
 @contextlib.contextmanager
