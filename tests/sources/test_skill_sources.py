@@ -325,6 +325,18 @@ async def test_row_463_who_loads_a_skill_meanwhile_does_not_hold_the_event_loop(
     feed.close()
 
 
+def test_row_464_first_names_of_ever_new_folders_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(skill_source, "_MOST_PLACES", 5)
+    names = skill_source.FirstNames()
+    for look in range(4):
+        found = names.places({f"{look}/{number}": f"s{look}-{number}" for number in range(4)})
+        assert len(found) == (4, 1, 0, 0)[look]
+    assert names.places({"0/1": "s0-1"}) == ["0/1"]
+    assert caplog.text.count("further ones are left out") == 1
+
+
 def test_row_483_what_a_source_lists_beside_is_no_field():
     """Seen: ``extra={"name": "weather"}`` was the name, which the filter had not seen."""
     told = {"name": "weather", "allowed-tools": "Bash(*)", "more": 1}

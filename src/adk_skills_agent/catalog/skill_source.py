@@ -40,6 +40,8 @@ REFRESH_SECONDS = 60.0
 _REST = 10
 _YIELD_SECONDS = 1e-4
 MAX_SKILLS = 20_000
+_MOST_PLACES = 4 * MAX_SKILLS
+"""That a source has had in the life of a process, those that are gone among them."""
 MAX_BYTES = 64 << 20
 """Of one skill."""
 _T = TypeVar("_T")
@@ -60,13 +62,18 @@ class FirstNames:
         itself otherwise when it was first seen is left out until the process is started anew, and the log says so once.
         """
         for place, name in names.items():
+            if place not in self._first and len(self._first) >= _MOST_PLACES:  # a source may have ever new ones
+                if "" not in self._told:
+                    self._told.add("")
+                    logger.warning("A source has had %d skills; further ones are left out.", _MOST_PLACES)
+                continue
             if self._first.setdefault(place, name) != name and place not in self._told:
                 self._told.add(place)
                 logger.warning(
                     "The skill %r of a source was called %r, and calls itself %r now, so it is left out.",
                     *(place, self._first[place], name),
                 )
-        kept = [place for place, name in names.items() if self._first[place] == name]
+        kept = [place for place, name in names.items() if self._first.get(place) == name]
         kept.sort(key=lambda place: place.rpartition("/")[2] != names[place])
         for place in kept:
             self._places.setdefault(normalise_name(names[place]), place)
