@@ -245,6 +245,26 @@ async def test_a_look_at_the_disk_does_not_make_readers_wait(
     assert list(registry) == ["one", "two"]
 
 
+async def test_a_look_that_fails_when_nobody_waits_is_in_the_log(
+    make_skill: MakeSkill, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = registry_of(make_skill("one").parent, RegistryConfig(cache=False, refresh_interval=0))
+    go_on = threading.Event()
+
+    def failing_look(self: SkillsRegistry) -> bool:
+        assert go_on.wait(30)
+        raise OSError(5, "the disk is gone")
+
+    monkeypatch.setattr(SkillsRegistry, "_look", failing_look)
+    monkeypatch.setattr(registry_module, "LOOK_SECONDS", 0.01)
+    assert not await registry.refresh_if_due()
+    go_on.set()
+    assert registry._flight is not None
+    await asyncio.wait({registry._flight[1]})
+    assert "A look at the skills failed" in caplog.text
+    assert list(registry) == ["one"]
+
+
 def test_refreshes_from_several_event_loops_and_threads_agree(make_skill: MakeSkill) -> None:
     root = make_skill("one").parent
     registry = registry_of(root, RegistryConfig(cache=False, refresh_interval=0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import threading
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 Missing: TypeAlias = Literal["error", "warn"]
 """The treatment of a folder that does not exist: an error, or a diagnostic."""
+
+logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 """How long whoever asks whether anything is new waits for the answer."""
@@ -291,6 +294,7 @@ class SkillsRegistry(CatalogReader):
         if flight is None or flight[0] is not loop or flight[1].done():
             began = time.monotonic()
             flight = self._flight = (loop, loop.create_task(asyncio.to_thread(self._refresh_due)), began)
+            flight[1].add_done_callback(_log_failure)  # perhaps nobody waits any more
         # It does not end with one of its callers, or with their patience.
         left = max(0.0, flight[2] + LOOK_SECONDS - time.monotonic()) if self._current.version else None
         done, _ = await asyncio.wait({flight[1]}, timeout=left)
@@ -420,6 +424,12 @@ class SkillsRegistry(CatalogReader):
         )
         problems.append(Diagnostic("untrusted-project", Severity.WARNING, message, shown(project)))
         return False
+
+
+def _log_failure(look: asyncio.Task[bool]) -> None:
+    error = None if look.cancelled() else look.exception()
+    if error is not None:
+        logger.error("A look at the skills failed; those that were seen before stay.", exc_info=error)
 
 
 def _from(folder: str | os.PathLike[str], start: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
