@@ -188,8 +188,8 @@ class SourceFeed:
         self._folder = Path(tempfile.mkdtemp(prefix=f"adk-skills-source-{name}-"))
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)
         self._loop = _Loop(name)
-        self._lock = threading.Lock()  # held for as long as thousands of skills are written
-        self._fetch_lock = threading.Lock()  # not that one: event loops take it (row 463)
+        self._lock = threading.Lock()  # for files, of one skill at a time
+        self._fetch_lock = threading.Lock()  # for what is in memory: event loops take it (row 463)
         self._listed: dict[str, SkillMetadata] | None = None
         self._whole: set[str] = set()
         self._stale: set[str] = set()
@@ -289,10 +289,10 @@ class SourceFeed:
         for name, item in listed.items():
             if name in before and _told(before[name]) == _told(item):
                 continue
-            with self._lock:  # for each alone: event loops wait for it (row 463)
+            with self._lock:
                 if name not in self._whole:
                     self._write(name, {"SKILL.md": _level1(name, item)})
-            time.sleep(_YIELD_SECONDS)  # a lock that is asked for again at once goes to nobody else
+            time.sleep(_YIELD_SECONDS)  # a lock that is asked for again at once goes to nobody who loads a skill
         with self._lock:
             self._stale = set(self._whole)
             self._listed = listed

@@ -281,7 +281,7 @@ def _wrapper_text(stdout: Stream, wrapper: SkillWrapper, max_chars: int | None) 
 
 
 def read_object(text: str) -> dict[str, Any] | None:
-    """An object that a script may have written in place of the program around it; None for what is none."""
+    """The JSON object in a text that a script may have written; None where there is none, or one of too many values."""
     if sum(map(text.count, ",[{")) > _MOST_VALUES:
         return None
     try:
@@ -388,11 +388,11 @@ def recognise(code: str, invocation_context: object) -> SkillWrapper | None:
 
 
 def _is_call_of_tool(invocation_context: object) -> bool:
-    """Whether the model's last word was a call of a tool; so it is without a turn."""
+    """Whether the newest event is a call of a tool; True where there is no session to tell."""
     events = getattr(getattr(invocation_context, "session", None), "events", None)
     if not events:
         return True
-    return any(bool(event.get_function_calls()) for event in events[-1:])
+    return bool(events[-1].get_function_calls())
 
 
 # Whose turn a run belongs to, for executors of others that keep something in the agent's session.

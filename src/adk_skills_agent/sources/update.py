@@ -13,7 +13,7 @@ import re
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -305,8 +305,8 @@ def _newest(
             return {skill.origin.subpath: "same" for skill in group}
         if signatures is not None and signatures.required:
             checked = commit
-            for locked in sorted({skill.commit for skill in group} - {"", commit}):
-                _refuse_older(origin, commit, locked, allow_private=allow_private, addresses=addresses)
+            locked = {skill.commit for skill in group} - {"", commit}
+            _refuse_older(origin, commit, locked, allow_private=allow_private, addresses=addresses)
     # A package keeps the version that was asked for, as a repository keeps the branch.
     found = fetch_skills(
         origin,
@@ -322,27 +322,28 @@ def _newest(
 
 
 def _refuse_older(
-    origin: Origin, commit: str, locked: str, *, allow_private: bool, addresses: Sequence[str] | None
+    origin: Origin, commit: str, locked: Set[str], *, allow_private: bool, addresses: Sequence[str] | None
 ) -> None:
     """Whoever has the server has every commit that was ever signed, those with a hole, too (row 461).
 
     Raises ``SourceError`` when what it gives was committed before what is installed, or nobody can tell.
     """
-    times = []
-    for one in (commit, locked):
+    times: dict[str, int] = {}
+    for one in sorted({commit, *locked}) if locked else ():
         try:
             with checkout(origin.location, one, allow_private=allow_private, addresses=addresses) as git:
-                times.append(git.committed)
+                times[one] = git.committed
         except SourceError as error:
             raise SourceError(
                 f"Whether the commit {commit[:12]} is newer than the one that is installed cannot be told: "
                 f"{error.message} Signed skills are not updated without that; remove and add them if you know."
             ) from error
-    if times[0] < times[1]:
-        raise SourceError(
-            f"{origin} gives {commit[:12]} now, which is older than {locked[:12]}, which is installed, so it is not "
-            "taken. Ask its owner; to have the older one, remove the skill and add it with --ref."
-        )
+    for one, seconds in times.items():
+        if times[commit] < seconds:
+            raise SourceError(
+                f"{origin} gives {commit[:12]} now, which is older than {one[:12]}, which is installed, so it is not "
+                "taken. Ask its owner; to have the older one, remove the skill and add it with --ref."
+            )
 
 
 def _planned(

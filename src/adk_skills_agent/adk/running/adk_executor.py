@@ -193,11 +193,11 @@ def _commands(runtime: SkillRuntime, call: ScriptCall) -> tuple[tuple[str, ...],
 def _source(call: ScriptCall, program: SkillProgram) -> str:
     paths = call.skill.files() if call.skill.in_memory else (SKILL_FILE, *call.skill.files())
     files: dict[str, str | bytes] = {}
-    total = sum(len(file.content) for file in call.inputs)
+    total, inputs = 0, sum(len(file.content) for file in call.inputs)
     for path in paths:
         content = call.skill.read_bytes(path)
         total += len(content)
-        if total > _MOST_PAYLOAD_BYTES:  # each call has several copies of it (row 478)
+        if total + inputs > _MOST_PAYLOAD_BYTES:  # each call has several copies of it (row 478)
             raise ScriptError(
                 f"The files of skill '{call.skill.name}' and those in 'files' have more than "
                 f"{_MOST_PAYLOAD_BYTES >> 20} MiB, which is too much for the code executor of this agent. Give it "

@@ -402,7 +402,7 @@ def _has_triggers(client: Any, what: str, image: str, ends: float) -> bool:
                 if time.monotonic() > ends:
                     raise BuildError(f"{what}: looking at the base {image} took too long")
         return any(found[one["Config"]].get("config", {}).get("OnBuild") for one in found["manifest.json"])
-    except (tarfile.TarError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (tarfile.TarError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BuildError(f"{what}: the base {image} cannot be looked at: {error}") from error
 
 
