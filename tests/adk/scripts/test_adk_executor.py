@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tool_calls import agent_with, many_calls
 from adk_skills_agent.adk.running import adk_executor, script_program
 from adk_skills_agent.adk.running.adk_executor import SkillProgram
 from adk_skills_agent.adk.skill_toolset import SkillToolset
+from adk_skills_agent.errors import ScriptError
 
 
 @pytest.fixture
@@ -233,6 +235,31 @@ async def test_row_478_a_skill_that_is_too_large_for_a_program_is_refused(
     monkeypatch.setattr(adk_executor, "_MOST_PAYLOAD_BYTES", 4_000)
     answer = await result_of(ask, rehearse(run("hello.py")), toolset)
     assert "too much for the code executor of this agent" in answer["error"]
+
+
+def test_row_478_artifacts_count_for_the_size_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: 240 MiB of them took 1.3 GB of the agent's memory."""
+    skill = SimpleNamespace(name="tools", in_memory=True, files=lambda: ["a.txt"], read_bytes=lambda _: b"x" * 3_000)
+    call: Any = SimpleNamespace(skill=skill, check_version=lambda: None, inputs=())
+    program = SkillProgram(path="a.txt", argv=(), commands=(), seconds=1.0)
+    monkeypatch.setattr(adk_executor, "_MOST_PAYLOAD_BYTES", 4_000)
+    assert "a.txt" in adk_executor._source(call, program)
+    call.inputs = (SimpleNamespace(path="b.bin", content=b"y" * 2_000),)
+    with pytest.raises(ScriptError, match="those in 'files' have more than"):
+        adk_executor._source(call, program)
+
+
+async def test_row_471_files_that_an_executor_returns_are_bounded(tools: Path, rehearse: Any, ask: Any) -> None:
+    """Seen: 300,000 of them kept the event loop for 7 s, and all names went to the model."""
+
+    class Many(Recording):
+        def execute_code(self, *given: Any, **options: Any) -> CodeExecutionResult:
+            files = [File(name=f"{number}.txt", content="x", mime_type="text/plain") for number in range(5_000)]
+            return CodeExecutionResult(stdout="done", output_files=files)
+
+    toolset = SkillToolset.from_dirs([tools], code_executor=Many())
+    answer = await result_of(ask, rehearse(run("hello.py")), toolset)
+    assert 0 < len(answer["output_files"]) <= 2 * script_program.MAX_FILES
 
 
 def test_row_478_bytes_are_no_longer_than_they_must_be_in_a_program() -> None:
