@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from repositories import Repository, skill_text
 
+from adk_skills_agent import SkillToolset
 from adk_skills_agent.catalog import RegistryConfig, Scope, SkillsRegistry, skill_source
 from adk_skills_agent.catalog.skill_source import SkillSource, SourceFeed
 from adk_skills_agent.errors import ConfigError, RegistryError, ResourceNotFound, SkillNotFound
@@ -373,6 +374,66 @@ def test_the_higher_priority_wins_and_a_filter_hides(registry: SkillsRegistry):
     registry.remove_source("high")
     assert registry.load_skill("pdf").instructions == "Do it."
     registry.remove_source("low")
+
+
+def listing(*names: str) -> Steered:
+    source = Steered()
+    source.trees = {name: trees()[name] for name in names}
+    return source
+
+
+def test_row_485_a_source_does_not_get_the_name_that_one_before_it_took_back(registry: SkillsRegistry):
+    first, other = listing("pdf", "csv"), listing("csv")
+    registry.add_source(first, name="first")
+    registry.add_source(other, name="other")
+    first.trees = {"csv": trees()["csv"]}
+    other.trees = trees()
+    registry.refresh()
+    assert list(registry) == ["csv"]
+    (told,) = [one for one in registry.diagnostics if one.code == "name-taken"]
+    assert "'pdf'" in told.message
+    first.trees = trees()
+    registry.refresh()
+    assert list(registry) == ["csv", "pdf"]
+    registry.remove_source("first")  # that is the owner's wish
+    assert list(registry) == ["csv", "pdf"]
+    registry.remove_source("other")
+
+
+def test_row_485_a_source_that_answers_late_gets_the_names_that_are_its_own(registry: SkillsRegistry):
+    first, other = listing("pdf"), listing("pdf", "csv")
+    first.fails = True
+    registry.add_source(first, name="first", interval=0)
+    registry.add_source(other, name="other")
+    assert (registry.unanswered("pdf"), registry.unanswered("no-such")) == ("first", "first")
+    first.fails = False
+    registry.refresh()
+    assert (registry.unanswered("pdf"), registry.unanswered("no-such")) == ("", "")
+    assert registry.load_skill("pdf").instructions == "Do it."
+    assert other.reads == []
+    registry.remove_source("first")
+    registry.remove_source("other")
+
+
+def test_row_485_a_skill_that_grants_name_is_hidden_until_it_is_known_whose_the_name_is(registry: SkillsRegistry):
+    first, other = listing("pdf"), listing("pdf", "csv")
+    first.fails = True
+    registry.add_source(first, name="first", interval=0)
+    registry.add_source(other, name="other")
+    for settings in (
+        {"grants": {"pdf/count.py": {"KEY": "x"}}},
+        {"grants": {"pdf": {"KEY": "x"}}},
+        {"permissions": {"default": "ask", "skills": {"pdf": "allow"}}},
+    ):
+        toolset = SkillToolset(registry, **settings)  # type: ignore[arg-type]
+        assert toolset.runtime.source.names() == ["csv"]
+        assert toolset.runtime.source.local("pdf") is None
+    assert SkillToolset(registry).runtime.source.names() == ["csv", "pdf"]
+    first.fails = False
+    registry.refresh()
+    assert toolset.runtime.source.names() == ["csv", "pdf"]
+    registry.remove_source("first")
+    registry.remove_source("other")
 
 
 @pytest.mark.parametrize("how", ["hangs", "blocks its thread", "raises"])

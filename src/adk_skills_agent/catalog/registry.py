@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 """How long whoever asks whether anything is new waits for the answer."""
+_MOST_NAMES = 200_000  # whose first place is remembered
 _MAX_LOADED = 64  # skills whose instructions are kept in memory; more are read again
 
 
@@ -69,6 +70,7 @@ class SkillsRegistry(CatalogReader):
         self._current = CatalogSnapshot()
         self._explicit: dict[ScanRoot, None] = {}
         self._feeds: dict[str, SourceFeed] = {}
+        self._first: dict[str, ScanRoot] = {}  # where each name was, once there are sources
         self._not_paths: list[Diagnostic] = []
         self._cwd: str | None = None
         self._packages: tuple[list[ScanRoot], list[Diagnostic]] | None = None
@@ -249,6 +251,24 @@ class SkillsRegistry(CatalogReader):
         feed = self._feed_of(entry) if entry is not None else None
         return feed is not None and feed.source.ignores_allowed_tools
 
+    def unanswered(self, name: str) -> str:
+        """The source that goes before the place of a name, or has no place before it, and has listed nothing yet.
+
+        It may have a skill of that name. Empty when there is none.
+        """
+        if all(feed.has_listed for feed in self._feeds.values()):
+            return ""
+        entry = entry_named(self._current, name)
+        for feed in self._feeds_in_order():
+            if entry is not None and feed.has(entry.location):
+                return ""
+            if not feed.has_listed and (entry is None or self._feed_of(entry) is not None):
+                return feed.name
+        return ""
+
+    def _feeds_in_order(self) -> list[SourceFeed]:
+        return sorted(self._feeds.values(), key=lambda one: -one.priority)
+
     def _ensure(self, entry: IndexedSkill) -> None:
         if self._feeds and (feed := self._feed_of(entry)) is not None:
             feed.ensure(entry.name)
@@ -352,7 +372,7 @@ class SkillsRegistry(CatalogReader):
             scans[root] = self._scan(root)
         self._scans = scans
         shadowed: dict[str, str] = {}
-        skills, origins, counts = _merge(scans, problems, shadowed)
+        skills, origins, counts = _merge(scans, problems, shadowed, self._first if self._feeds else {})
         problems.extend(_without_skills(scans))
         problems.extend(self._cache.problems)
         self._origins = origins
@@ -382,7 +402,7 @@ class SkillsRegistry(CatalogReader):
         yield from self._explicit
         if self._cwd is not None:
             yield from self._scope_roots(problems)
-        for feed in sorted(self._feeds.values(), key=lambda one: -one.priority):
+        for feed in self._feeds_in_order():
             yield feed.root
 
     def _scope_roots(self, problems: list[Diagnostic]) -> Iterator[ScanRoot]:
@@ -474,12 +494,14 @@ def _require_existing(
 
 
 def _merge(
-    scans: dict[ScanRoot, Scan], problems: list[Diagnostic], shadowed: dict[str, str]
+    scans: dict[ScanRoot, Scan], problems: list[Diagnostic], shadowed: dict[str, str], first: dict[str, ScanRoot]
 ) -> tuple[dict[str, IndexedSkill], dict[str, ScanRoot], dict[ScanRoot, int]]:
     """One skill for each name: of the first root in the order of precedence, and there the first found (C8 to C10).
 
-    Those that lie in the folder of another skill come last: who installs one knows its own name only (row 398).
+    Those that lie in the folder of another skill come last: who installs one knows its own name only (row 398). A
+    source does not get a name that a place before it has had; ``first`` remembers who had it (row 485).
     """
+    order = {root: number for number, root in enumerate(scans)}
     skills: dict[str, IndexedSkill] = {}
     origins: dict[str, ScanRoot] = {}
     for result in scans.values():
@@ -489,12 +511,23 @@ def _merge(
             for skill in result.skills if result.nested or not are_nested else ():
                 if (skill.location in result.nested) is not are_nested:
                     continue
+                had = first.get(skill.name, root)
+                if (
+                    root.scope is Scope.SOURCE
+                    and skill.name not in skills
+                    and order.get(had, order[root]) < order[root]
+                ):
+                    problems.append(_taken(skill, root, had))
+                    continue
                 winner = skills.setdefault(skill.name, skill)
                 if winner is skill:
                     origins[skill.name] = root
                 elif not _is_same_file(winner, skill):
                     shadowed[skill.location] = winner.location
                     problems.append(_shadowed(skill, root, winner, origins[skill.name]))
+    for name, root in origins.items() if any(root.scope is Scope.SOURCE for root in scans) else ():
+        if name in first or len(first) < _MOST_NAMES:
+            first[name] = root
     found = Counter(origins.values())
     return dict(sorted(skills.items())), origins, {root: found[root] for root in scans}
 
@@ -521,6 +554,14 @@ def _shadowed(skill: IndexedSkill, root: ScanRoot, winner: IndexedSkill, winner_
         f"name in {shown(winner.location)} ({place_name(winner_root)}). Rename one of them to have both."
     )
     return Diagnostic("shadowed-skill", Severity.WARNING, message, shown(skill.location))
+
+
+def _taken(skill: IndexedSkill, root: ScanRoot, had: ScanRoot) -> Diagnostic:
+    message = (
+        f"The skill {skill.name!r} of {place_name(root)} is left out until the program starts again: {place_name(had)} "
+        "had a skill of that name, and grants and rules go by names."
+    )
+    return Diagnostic("name-taken", Severity.WARNING, message)
 
 
 def _same(old: object, new: dict[str, IndexedSkill]) -> bool:

@@ -209,6 +209,11 @@ class SourceFeed:
         folder = str(self._folder)
         return ScanRoot(folder, Scope.SOURCE, max_depth=1, boundary=real_path(folder))
 
+    @property
+    def has_listed(self) -> bool:
+        """Whether it is known what it has, be it from a list that was kept."""
+        return self._listed is not None
+
     def has(self, location: str) -> bool:
         """Whether a SKILL.md is one of this source."""
         return location.startswith(f"{self._folder}/")

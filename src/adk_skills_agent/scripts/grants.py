@@ -187,6 +187,10 @@ class Grants:
         """Whether commands of a skill get more than those of no skill."""
         return name_in_rules(skill) in self._by_name
 
+    def names(self, skill: str) -> bool:
+        """Whether anything is granted to a skill or to one of its scripts by its name."""
+        return any(key.partition("/")[0] == name_in_rules(skill) for key in self._by_name)
+
     def hosts_of(self, skill: str, script: str, has: HasFile = lambda _path: False) -> tuple[str, ...]:
         """The hosts one script may connect to besides those of the policy."""
         return tuple(dict.fromkeys(host for grant in self._for(skill, script, has) for host in grant.hosts))

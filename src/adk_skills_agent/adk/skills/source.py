@@ -409,6 +409,7 @@ class SkillSource:
         objects: Skills in memory.
         registry: google-adk's registry, for skills that are fetched by name.
         hides: Says of a name and its scope whether the model must not know it; hidden skills do not exist here.
+        named_by: Say whether a grant or a rule names a skill, which is hidden while a source before it may have it.
         apart: Says of two names and their scopes whether the second, in the folder of the first, is no part of it.
         cache_turns: For how many invocations what the registry gave is kept (S2-13).
         integrity: Compares pinned skills with their locks; None for nobody.
@@ -425,6 +426,7 @@ class SkillSource:
         *,
         user_catalog: CatalogReader | None = None,
         hides: Callable[[str, Scope], bool] = lambda _name, _scope: False,
+        named_by: Sequence[Callable[[str], bool]] = (),
         apart: Callable[[tuple[str, Scope], tuple[str, Scope]], bool] | None = None,
         cache_turns: int = 16,
         integrity: IntegrityCheck | None = None,
@@ -446,7 +448,8 @@ class SkillSource:
             if skill.name in self._objects or (catalog is not None and skill.name in catalog):
                 raise ValueError(f"Duplicate skill name '{skill.name}'.")
             self._objects[skill.name] = skill if isinstance(skill, KnownSkill) else from_object(skill, self.folders)
-        self._rule = hides
+        self._hides, self._named_by = hides, named_by
+        self._told: set[str] = set()
         self._visible: tuple[int, list[SkillMetadata]] | None = None
         self._fetched: Recent[str, dict[str, asyncio.Task[KnownSkill | None]]] = Recent(cache_turns)
         # Bounded by hand: Recent would be one more file that each call passes.
@@ -598,6 +601,21 @@ class SkillSource:
         except SkillNotFound:  # it went while this was asked
             return True
         return self._keeps_apart(*both)
+
+    def _rule(self, name: str, scope: Scope) -> bool:
+        """Whether a skill is hidden, by a rule, or because it is not known yet whose name that is (row 485)."""
+        if self._hides(name, scope):
+            return True
+        source = self._whole.unanswered(name) if self._whole is not None and name not in self._objects else ""
+        if not source or not any(named(name) for named in self._named_by):
+            return False
+        if name not in self._told:
+            self._told.add(name)
+            logger.warning(
+                "The skill %r is hidden until the source %r answers, which goes first: grants or rules go by its name.",
+                *(name, source),
+            )
+        return True
 
     def hides(self, name: str) -> bool:
         """Whether the model must not know a name, of a local skill or of one that only the registry has."""
