@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import io
 import json
 import shutil
 import threading
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +30,7 @@ class Inner:
 
     url: str
     asked: list[str] = field(default_factory=list)
+    answer: bytes = b""
 
 
 @pytest.fixture
@@ -35,7 +38,10 @@ def inner() -> Iterator[Inner]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             found.asked.append(self.path)
-            self.send_error(404)
+            self.send_response(200 if found.answer else 404)
+            self.send_header("Content-Length", str(len(found.answer)))
+            self.end_headers()
+            self.wfile.write(found.answer)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -221,15 +227,32 @@ def test_on_another_machine_a_trusted_project_or_the_own_manifest_names_them(
     assert "is on this machine" in run("sync").stderr
 
 
-def test_row_469_what_a_skill_needs_is_not_named_by_the_user(repository: Repository, run: Run, tmp_path: Path):
+def test_row_469_what_a_skill_needs_is_not_named_by_the_user(
+    repository: Repository, inner: Inner, run: Run, tmp_path: Path
+):
     """Seen: its server was on the list of the user's own sources, and could get a private address later."""
-    other = Repository(tmp_path / "other")
-    other.write({"skills/b/SKILL.md": skill_text("b")})
-    repository.write({"skills/a/SKILL.md": skill_text("a", requires_skills=f"b @ git+{other.url}")})
-    done = run("add", repository.url, "--skill", "a", "--yes")
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("SKILL.md", skill_text("b"))
+    inner.answer = data.getvalue()
+    repository.write({"skills/a/SKILL.md": skill_text("a", requires_skills=f"b @ {inner.url}/b.zip")})
+    done = run("add", repository.url, "--skill", "a", "--yes", "--allow-private")
     assert done.returncode == 0, done.stderr
     assert "b" in (tmp_path / "project/adk-skills.lock").read_text()
     assert (tmp_path / "home/.config/adk-skills/named-sources").read_text().splitlines() == [f"git {repository.url}"]
+
+
+def test_what_a_skill_of_this_machine_needs_here_is_updated_as_it_was_added(
+    repository: Repository, run: Run, tmp_path: Path
+):
+    """Seen: ``add`` took it, and after that ``outdated``, ``update`` and ``sync`` refused it."""
+    other = Repository(tmp_path / "other")
+    other.write({"skills/b/SKILL.md": skill_text("b")})
+    repository.write({"skills/a/SKILL.md": skill_text("a", requires_skills=f"b @ git+{other.url}")})
+    assert run("add", repository.url, "--skill", "a", "--yes").returncode == 0
+    assert run("outdated").returncode == 0
+    other.write({"skills/b/SKILL.md": skill_text("b", "Newer.\n")})
+    assert "1 updated" in run("update", "--yes").stdout
 
 
 def test_row_469_what_is_needed_from_the_same_host_is_where_the_user_went_himself():

@@ -147,6 +147,22 @@ def test_row_461_an_older_signed_commit_is_no_update(
 
 
 @needs_ssh
+def test_a_commit_made_after_the_installed_one_is_newer_whatever_its_clock_said(
+    repository: Repository, run: Run, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: an author whose second machine is an hour behind was told that his own next version is older."""
+    demand(tmp_path / "project", key)
+    sign_commit(repository, key, {"skills/pdf/A.md": "one\n"})
+    assert run("add", repository.bare, "--skill", "pdf", "--yes").returncode == 0
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2020-01-01T00:00:00Z")
+    sign_commit(repository, key, {"skills/pdf/A.md": "two\n"})
+    sign_commit(repository, key, {"skills/pdf/A.md": "three\n"})
+    done = run("update", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "project/.agents/skills/pdf/A.md").read_text() == "three\n"
+
+
+@needs_ssh
 def test_row_465_settings_in_pyproject_do_not_hide_what_the_manifest_demands(
     repository: Repository, run: Run, tmp_path: Path, key: Path
 ) -> None:

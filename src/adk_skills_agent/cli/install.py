@@ -106,7 +106,7 @@ def add_command(
     fetched, are refused, or you do not agree.
     """
     from adk_skills_agent.sources import consent_page, fetch_skills, open_project, read_origin
-    from adk_skills_agent.sources.fetch import is_beside
+    from adk_skills_agent.sources.fetch import is_named_with
     from adk_skills_agent.sources.lock_file import SKILLS_FOLDER
     from adk_skills_agent.sources.origin import repository_of
     from adk_skills_agent.sources.other_installers import fetch_listed, listed_elsewhere, project_of_list
@@ -145,7 +145,7 @@ def add_command(
     if dry_run:
         return
     named = [one for one in origins if by(one) is None]
-    named += [skill.origin for skill in chosen if is_beside(skill.origin, named)]
+    named += [skill.origin for skill in chosen if is_named_with(skill.origin, named)]
     project.add(chosen, wanted=asked, named=named, link=link, replace_edits=force)
     if as_json:
         print_json({"skills": [page.to_dict() for page in pages], "installed": [skill.name for skill in chosen]})

@@ -254,6 +254,11 @@ def addresses_of(origin: Origin, *, allow_private: bool, named_by: Sequence[Orig
     return found
 
 
+def is_named_with(origin: Origin, others: Sequence[Origin]) -> bool:
+    """Whether who named others may name this source, too: it is on the host of one, or here as one of them is."""
+    return is_beside(origin, others) or (_is_here(origin) and any(map(_is_here, others)))
+
+
 def is_beside(origin: Origin, others: Iterable[Origin]) -> bool:
     """Whether a source is on the host of one of others."""
     from adk_skills_agent.sources.http import authority

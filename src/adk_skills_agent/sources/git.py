@@ -100,6 +100,17 @@ class GitCheckout:
         """When it was committed, in seconds since 1970; a signature covers it."""
         return int(_git(self._folder, "rev-list", "--max-count=1", "--timestamp", self.commit).split()[0])
 
+    def follows(self, commit: str) -> bool:
+        """Whether a commit is among those that this one, by what it says itself, was made after.
+
+        Asks for the commits that lead to this one, without trees and files. Raises ``SourceError`` when it cannot.
+        """
+        with _naming(self.url):
+            if (self._folder / "shallow").exists():
+                base = ("fetch", "--quiet", "--no-tags", "--filter=tree:0", "--unshallow", *_server(self.url))
+                _git(self._folder, *base, "--", "origin", self.commit)
+            return commit.encode() in _git(self._folder, "rev-list", self.commit).split()
+
     def skill_folders(self, subpath: str = "") -> list[str]:
         """The folders with a SKILL.md at or below a path."""
         below = [path for path in self.files if not subpath or path.startswith(subpath + "/")]

@@ -190,7 +190,13 @@ def skill_folders(paths: Iterable[str]) -> list[str]:
         for path in paths
         if path.rpartition("/")[2] in {"SKILL.md", "skill.md"} and SKIPPED.isdisjoint(path.split("/"))
     }
-    return sorted(folder for folder in found if found.isdisjoint(_folders_above(folder)))
+    outer = [""] if "" in found else []
+    last = "/"
+    for folder in sorted(f"{folder}/" for folder in found - {""}):  # what is in one comes directly after it
+        if not folder.startswith(last):
+            outer.append(folder[:-1])
+            last = folder
+    return sorted(outer)
 
 
 def _folders_above(path: str) -> Iterator[str]:
@@ -203,15 +209,32 @@ def files_by_folder(paths: Iterable[str], folders: Iterable[str], all_folders: I
     """The paths of some skills: below their folders, without what tools make and, for a root, without other skills."""
     found: dict[str, list[str]] = {folder: [] for folder in folders}
     others = frozenset(all_folders) - {""}
+    # Of each folder: whose its files are, and whether they are the root's; made once for those that lie in it (row 457).
+    root: tuple[tuple[str, ...], bool] = ((), "" in found)
+    known = {"": root}
     for path in paths:
-        above = list(_folders_above(path))
-        owners = [folder for folder in above if folder in found]
-        if "" in found and others.isdisjoint(above):
-            owners.append("")
-        for owner in owners:
-            if SKIPPED.isdisjoint(path[len(owner) :].split("/")):
+        place, _, name = path.rpartition("/")
+        missing = []
+        while place not in known:
+            missing.append(place)
+            place = place.rpartition("/")[0]
+        owners, is_roots = known[place]
+        if len(known) > _MOST_KNOWN:
+            known = {"": root}
+        for folder in reversed(missing):
+            if folder.rpartition("/")[2] in SKIPPED:
+                owners, is_roots = (), False
+            if folder in found:
+                owners = (*owners, folder)
+            is_roots = is_roots and folder not in others
+            known[folder] = owners, is_roots
+        for owner in (*owners, "") if is_roots else owners:
+            if name not in SKIPPED:
                 found[owner].append(path)
     return found
+
+
+_MOST_KNOWN = 1000
 
 
 # Trees on disk.

@@ -329,21 +329,25 @@ def _refuse_older(
     Raises ``SourceError`` when what it gives was committed before what is installed, or nobody can tell.
     """
     times: dict[str, int] = {}
-    for one in sorted({commit, *locked}) if locked else ():
-        try:
+    older: list[str] = []
+    try:
+        for one in sorted(locked):
             with checkout(origin.location, one, allow_private=allow_private, addresses=addresses) as git:
                 times[one] = git.committed
-        except SourceError as error:
-            raise SourceError(
-                f"Whether the commit {commit[:12]} is newer than the one that is installed cannot be told: "
-                f"{error.message} Signed skills are not updated without that; remove and add them if you know."
-            ) from error
-    for one, seconds in times.items():
-        if times[commit] < seconds:
-            raise SourceError(
-                f"{origin} gives {commit[:12]} now, which is older than {one[:12]}, which is installed, so it is not "
-                "taken. Ask its owner; to have the older one, remove the skill and add it with --ref."
-            )
+        if locked:
+            with checkout(origin.location, commit, allow_private=allow_private, addresses=addresses) as git:
+                # What was made after it is newer, whatever the clock said where it was made.
+                older = [one for one in times if git.committed < times[one] and not git.follows(one)]
+    except SourceError as error:
+        raise SourceError(
+            f"Whether the commit {commit[:12]} is newer than the one that is installed cannot be told: "
+            f"{error.message} Signed skills are not updated without that; remove and add them if you know."
+        ) from error
+    for one in older:
+        raise SourceError(
+            f"{origin} gives {commit[:12]} now, which is older than {one[:12]}, which is installed, so it is not "
+            "taken. Ask its owner; to have the older one, remove the skill and add it with --ref."
+        )
 
 
 def _planned(

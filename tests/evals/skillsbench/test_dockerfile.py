@@ -4,11 +4,13 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.evals.skillsbench.dockerfile import (
+    bases_of,
     check_sizes,
     copied_skills,
     environment_pairs,
     expanded,
     for_engine,
+    for_machine,
     parse_dockerfile,
     without_skills,
 )
@@ -155,6 +157,8 @@ def test_a_line_that_looks_like_many_flags_or_variables_is_read_at_once(value: s
         'ADD http:"//"127.0.0.1/x /x',
         "ADD 'http:'//127.0.0.1/x /x",
         "ADD --chown=$A http://127.0.0.1/x /x",
+        "RUN a \\\n\nADD http://127.0.0.1/x /x",
+        "RUN <<EOF\nADD http://127.0.0.1/x /x\nEOF",
         "ADD \rUSER http://127.0.0.1/x /x",
     ],
 )
@@ -170,18 +174,21 @@ def test_row_467_the_engine_fetches_no_address_for_a_task(lines: str) -> None:
         "RUN --mount=type=bind,source=d/link,target=/m,rw cat /m/x",
         "RUN --mount=type=cache,target=/a --mount=type=secret,id=x cat /m/x",
         "RUN --mount=type=$T,target=/m cat /m/x",
-        'RUN --mo"un"t=type=bind,target=/m cat /m/x',
-        "RUN --mo\\\nunt=type=bind,target=/m cat /m/x",
-        "RUN \\\n# why\n\n  --mount=type=bind,target=/m cat /m/x",
-        "# escape=`\nRUN `\n  --mount=type=bind,target=/m cat /m/x",
-        "RUN echo `\nRUN --mount=type=bind,target=/m cat /m/x",
-        "RUN echo \\\nRUN --mount=type=bind,target=/m cat /m/x",
+        'RUN --mo"un"t=type=bind,target=/m,rw cat /m/x',
+        "RUN --mo\\\nunt=type=bind,target=/m,rw cat /m/x",
+        "RUN \\\n# why\n\n  --mount=type=bind,target=/m,rw cat /m/x",
+        "# escape=`\nRUN `\n  --mount=type=bind,target=/m,rw cat /m/x",
+        "RUN echo `\nRUN --mount=type=bind,target=/m,rw cat /m/x",
+        "RUN echo \\\nRUN --mount=type=bind,target=/m,rw cat /m/x",
         "RUN echo a \\\u00a0\nRUN \\\n--mount=id=../..,type=cache,target=/m cat /m/x",
         "RUN echo a \\\\\nRUN \\\n--mount=id=../..,type=cache,target=/m cat /m/x",
-        "RUN <<EOF\nRUN --mount=type=bind,target=/m cat /m/x\nEOF",
-        "run\t--mount=type=bind,target=/m cat /m/x",
+        "RUN <<EOF\nRUN --mount=type=bind,target=/m,rw cat /m/x\nEOF",
+        "run\t--mount=type=bind,target=/m,rw cat /m/x",
         "RUN --network=host curl http://127.0.0.1/x",
         "RUN --security=insecure id",
+        "RUN --mount=type=bind,source=../x,target=/m cat /m/x",
+        "RUN --mount=type=bind,from=$X,target=/m cat /m/x",
+        "RUN --mount=type=ssh --mount=type=bind,source=a,target=/m cat /m/x",
         "ONBUILD RUN --mount=type=cache,id=../../..,target=/m cat /m/x",
         'RUN --mount=type=cache,id="../..",target=/m cat /m/x',
     ],
@@ -235,6 +242,16 @@ def test_images_and_stages_are_copied_from(name: str) -> None:
             "RUN \\\n  a && b",
         ),
         ("RUN \\\n --mount=type=cache,target=/b pip install --mount=x", "RUN pip install --mount=x"),
+        ("RUN --network=none --network=default --mount=type=cache,target=/b x", "RUN x"),
+        (
+            "RUN --mount=type=cache,target=/c \\\n  # why\n  --mount=type=bind,source=uv.lock,target=uv.lock \\\n"
+            "  --mount=target=/b,src=/src/,readonly \\\n  uv sync",
+            "COPY uv.lock uv.lock\nCOPY src/ /b\nRUN \\\n  uv sync",
+        ),
+        (
+            "RUN --mount=type=bind,target=. --mount=from=uv:0.4,source=/uv,dst=/uv a",
+            "COPY . .\nCOPY --from=uv:0.4 /uv /uv\nRUN a",
+        ),
         ("RUN --mount=target=/a,type=cache --mount=type=cache,id=x-$ARCH,target=${HOME}/a pip", "RUN pip"),
         *(
             (line, line)
@@ -246,6 +263,7 @@ def test_images_and_stages_are_copied_from(name: str) -> None:
                 "COPY --from=one --chown=a:b x /x",
                 "ONBUILD RUN curl http://x",
                 "# RUN --mount=type=bind x",
+                'RUN uv \\\n  add "$X" && git \\\n# why\n  add "$Y"',
             )
         ),
     ],
@@ -261,6 +279,9 @@ def test_row_472_caches_are_left_out_and_other_lines_stay(written: str, built: s
         "FROM debian\nRUN <<EOF\nFROM evil/one\nCMD x \\\nEOF\n",
         "FROM debian\nRUN <<EOF\nFROM evil/one\nCMD x \\\n# why\n\nEOF\n",
         "FROM debian\nRUN <<CMD\nFROM evil/one\nCMD\n",
+        "FROM debian\nRUN <<'CMD x\\'\nCMD x\\\nADD http://127.0.0.1/x /x\n",
+        "FROM debian\nRUN <<'#x'\nCMD y \\\n#x\nFROM evil/one\n",
+        "FROM debian\nCOPY a <<' ' /x/\nCMD y \\\n \nFROM evil/one\n",
         "# x=y\n# escape=`\nFROM debian\nRUN echo `\nFROM evil/one\n",
         "FROM debian\nRUN echo \\\u00a0\nFROM evil/one\n",
         "FROM debian\nRUN echo \\\f\nFROM evil/one\n",
@@ -281,8 +302,38 @@ def test_row_472_no_base_is_hidden_from_who_looks_at_its_instructions(text: str)
     "text",
     [
         "ARG V=12\nARG IMAGE=debian:$V\nFROM --platform=linux/amd64 ${IMAGE} AS Build_1\nFROM scratch\n",
+        "FROM debian\nRUN echo $((1<<2)) \"a << b\" && cat <<< 'x # y' && python - <<'EOF'\n1 << 3\nEOF\n",
         "FROM debian\nRUN a && \\\n  # why\u3000\n\n  b\nCOPY <<EOF /x.py\nfrom x import y\nprint('\\\\')\nEOF\n",
     ],
 )
 def test_row_472_bases_of_real_files_are_seen(text: str) -> None:
     assert for_engine(text) == text
+
+
+@pytest.mark.parametrize(
+    ("flag", "built"),
+    [
+        ("linux/amd64", ""),
+        ("linux/x86_64", ""),
+        ("amd64", ""),
+        ("linux", ""),
+        ("$BUILDPLATFORM", ""),
+        ("${TARGETPLATFORM:-linux/arm64}", ""),
+        ("$BUILDOS/${TARGETARCH}", ""),
+        ("${P}", ""),
+        ("linux/aarch64", "--platform=linux/arm64 "),
+        ("$OTHER", "--platform=linux/arm/v7 "),
+    ],
+)
+def test_a_platform_is_written_as_every_engine_reads_it(flag: str, built: str) -> None:
+    start = "ARG P=linux/amd64\nARG OTHER=linux/arm/v7\n"
+    text = for_engine(f"{start}FROM --platform={flag} debian:12 AS one\nRUN a\n")
+    found = for_machine(text, {}, "x86_64")
+    assert found == f"{start}FROM {built}debian:12 AS one\nRUN a\n"
+    assert bases_of(found, {}) == (("debian:12", built.strip().removeprefix("--platform=")),)
+
+
+@pytest.mark.parametrize("flag", ["windows/amd64", "$NOBODY", "linux/amd64/v8/x", "linux/../x"])
+def test_what_is_no_platform_is_said(flag: str) -> None:
+    with pytest.raises(ConfigError, match=r"Dockerfile line 1|--platform"):
+        for_machine(for_engine(f"FROM --platform={flag} debian\n"), {}, "amd64")

@@ -9,9 +9,11 @@ import pytest
 
 from adk_skills_agent.errors import ConfigError, EvalFileError
 from adk_skills_agent.evals.formats.reading import read_eval_file
+from adk_skills_agent.evals.skillsbench import local_image
 from adk_skills_agent.evals.skillsbench.local_image import not_interpretable
 from adk_skills_agent.evals.skillsbench.runner import make_plan
 from adk_skills_agent.evals.skillsbench.task import filled, read_task, read_tasks
+from evals.skillsbench.bench_tasks import make_task
 
 
 def harbor(folder: Path, toml: str = "", instruction: str = "Do it.\n") -> Path:
@@ -238,3 +240,14 @@ def test_row_286_files_that_are_too_large_or_too_deep_to_be_looked_at_leave_thei
     assert "1,099,511," in found.skipped["large"]
     assert "folders in folders" in found.skipped["deep"]
     subprocess.run(["rm", "-rf", tmp_path / "deep"], check=True)
+
+
+def test_local_mode_takes_what_a_run_mounts_of_the_task_and_says_which_mount_it_cannot_do(tmp_path: Path) -> None:
+    """Seen: mounts were ignored, and the command told that its file is not there."""
+    mount = "RUN --mount=type=bind,source=data.txt,target=/m \\\n --mount=type=cache,target=/c cat /m\n"
+    task = make_task(tmp_path / "a", environment__Dockerfile=f"FROM debian:12\n{mount}")
+    assert not_interpretable(task) is None
+    assert [one.keyword for one in local_image._read(task, with_skills=True)] == ["FROM", "COPY", "RUN"]
+    mount = mount.replace("type=bind", "type=bind,rw")
+    task = make_task(tmp_path / "b", environment__Dockerfile=f"FROM debian:12\n{mount}")
+    assert "line 2: local mode cannot mount" in str(not_interpretable(task))

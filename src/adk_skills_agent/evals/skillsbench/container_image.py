@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import platform
 import subprocess
 import tarfile
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +25,7 @@ from adk_skills_agent.evals.skillsbench.dockerfile import (
     check_sizes,
     digest_of,
     for_engine,
+    for_machine,
     images_of,
     with_bases,
     without_skills,
@@ -48,6 +50,7 @@ class EngineMachine:
 
     memory_bytes: int | None = None  # most for one; None where it does not say
     disk: Path | None = None  # where the engine keeps its files; None when that is not on this machine
+    architecture: str = field(default_factory=platform.machine)
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> EngineMachine:
@@ -56,6 +59,7 @@ class EngineMachine:
         return cls(
             total * 3 // 4 if isinstance(total, int) and total > 0 else None,
             Path(root) if root.startswith("/") and Path(root).is_dir() else None,
+            str(told.get("Architecture") or platform.machine()),
         )
 
     def memory(self, wanted: int) -> int:
@@ -84,7 +88,7 @@ async def build_image(
     arguments = options.build_arguments
     try:
         check_sizes(text)
-        text = for_engine(text)
+        text = for_machine(for_engine(text), arguments, machine.architecture)
         text = text if with_skills else without_skills(text)[0]
         images = images_of(text, arguments) if options.changes_bases else ()
         found = {image: await bases.get(image, seconds=task.limits.build_seconds, say=say) for image in images}
@@ -312,8 +316,8 @@ def build(client: Any, build: EngineBuild, options: EngineOptions, say: Callable
     scarce: list[str] = []
     try:
         with _ended_when_scarce(client, build.disk, scarce):
-            for image, platform in build.bases:
-                _check_base(client, build.what, image, platform, ends)
+            for image, wanted in build.bases:
+                _check_base(client, build.what, image, wanted, ends)
             messages = client.api.build(
                 fileobj=build.context,
                 custom_context=True,
@@ -356,43 +360,60 @@ def build(client: Any, build: EngineBuild, options: EngineOptions, say: Callable
         raise BuildError(f"{build.what}: the engine could not build it: {why}", "\n".join(lines)) from error
 
 
-def _check_base(client: Any, what: str, image: str, platform: str, ends: float) -> None:
+def _check_base(client: Any, what: str, image: str, wanted: str, ends: float) -> None:
     """Refuse a base with instructions for what is built on it, which nobody has looked at (row 472); pulls it.
 
-    Raises ``BuildError`` also when it is for another machine, or cannot be had.
+    ``wanted`` is its platform, or empty. Raises ``BuildError`` also when it is for another machine, or cannot be had.
     """
+    import docker.errors
+
+    told: Mapping[str, Any] = {}
+    with contextlib.suppress(docker.errors.ImageNotFound):
+        told = client.api.inspect_image(image)
+    is_here = f"is for {told.get('Architecture')} here, and not for {wanted}" if told else ""
+    if not told or not _is_for(told, wanted):
+        _pull(client, f"{what}: the base {image} {is_here or 'cannot be had'}", image, wanted, ends)
+        told = client.api.inspect_image(image)
+    if not _is_for(told, wanted):
+        raise BuildError(f"{what}: the base {image} is for {told.get('Architecture')}, and not for {wanted}")
+    if (told.get("Config") or {}).get("OnBuild") or _has_triggers(client, what, image, str(told.get("Id")), ends):
+        raise BuildError(f"{what}: the base {image} has ONBUILD instructions, which are not run for a stranger's task")
+
+
+def _is_for(told: Mapping[str, Any], wanted: str) -> bool:
+    return not wanted or wanted.lower().split("/")[1:2] == [told.get("Architecture")]
+
+
+def _pull(client: Any, what: str, image: str, wanted: str, ends: float) -> None:
     import docker.errors
     from docker.utils import parse_repository_tag
 
+    name, tag = parse_repository_tag(image)
+    options: dict[str, Any] = {"stream": True, "decode": True, "platform": wanted or None, "auth_config": {}}
     try:
-        told = client.api.inspect_image(image)
-    except docker.errors.ImageNotFound:
-        name, tag = parse_repository_tag(image)
-        options: dict[str, Any] = {"stream": True, "decode": True, "platform": platform or None, "auth_config": {}}
         for message in client.api.pull(name, tag or "latest", **options):
             if "error" in message or time.monotonic() > ends:
-                why = str(message.get("error") or "it took too long")
-                raise BuildError(f"{what}: the base {image} cannot be had: {why}") from None
-        told = client.api.inspect_image(image)
-    if (told.get("Config") or {}).get("OnBuild") or _has_triggers(client, what, image, ends):
-        raise BuildError(f"{what}: the base {image} has ONBUILD instructions, which are not run for a stranger's task")
-    if platform and platform.lower().split("/")[1:2] != [told.get("Architecture")]:
-        raise BuildError(f"{what}: the base {image} is for {told.get('Architecture')} here, and not for {platform}")
+                raise BuildError(f"{what}: {message.get('error') or 'it took too long'}")
+    except docker.errors.APIError as error:
+        raise BuildError(f"{what}: {error.explanation or error}") from error
 
 
 _MOST_SETTINGS_BYTES = 4 << 20
+_MOST_KNOWN = 1000
+_without_triggers: set[str] = set()
+"""Ids of images that were read whole; an id is a checksum of what it names."""
 
 
-def _has_triggers(client: Any, what: str, image: str, ends: float) -> bool:
+def _has_triggers(client: Any, what: str, image: str, found_id: str, ends: float) -> bool:
     """Whether an image has ONBUILD instructions, which Podman does not tell: they are in its settings, which come with
     all of it.
     """
-    if "Podman" not in str(client.api.version().get("Components")):
+    if found_id in _without_triggers or "Podman" not in str(client.api.version().get("Components")):
         return False
     left = max(1.0, ends - time.monotonic())
     found: dict[str, Any] = {}
     try:
-        answer = client.api._get(client.api._url("/images/{0}/get", image), stream=True, timeout=left)
+        answer = client.api._get(client.api._url("/images/{0}/get", found_id), stream=True, timeout=left)
         client.api._raise_for_status(answer)
         with answer, tarfile.open(fileobj=answer.raw, mode="r|") as packed:
             for member in packed:
@@ -401,9 +422,12 @@ def _has_triggers(client: Any, what: str, image: str, ends: float) -> bool:
                     found[member.name] = json.load(content)
                 if time.monotonic() > ends:
                     raise BuildError(f"{what}: looking at the base {image} took too long")
-        return any(found[one["Config"]].get("config", {}).get("OnBuild") for one in found["manifest.json"])
+        has = any(found[one["Config"]].get("config", {}).get("OnBuild") for one in found["manifest.json"])
     except (tarfile.TarError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BuildError(f"{what}: the base {image} cannot be looked at: {error}") from error
+    if not has and len(_without_triggers) < _MOST_KNOWN:
+        _without_triggers.add(found_id)
+    return has
 
 
 @contextlib.contextmanager

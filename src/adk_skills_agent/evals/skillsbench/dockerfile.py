@@ -38,9 +38,9 @@ _HEREDOC = re.compile(r"<<(-?)(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\2")
 _WITH_HEREDOCS = frozenset(("RUN", "COPY", "ADD"))
 _ADDRESS = re.compile(r"[$\\`]|://|^\W*(?:git@|github\.com/)|\.git\b")
 _BACKQUOTE = re.compile(r"\W*#\s*escape\s*=\s*`", re.IGNORECASE)
-_APART = r"(?:[ \t]|[\\`][ \t]*\r?\n)+"
-_CACHE = r"--mount=(?=(?:[\w=,/.~:${}-]*,)?type=(?:cache|tmpfs)\b)[\w=,/.~:${}-]*"
-_CACHES = re.compile(rf"(?im)^([ \t]*RUN)(?:{_APART}{_CACHE})+(?={_APART})")
+_APART = r"(?:[ \t]|\\[ \t]*\n(?:[ \t]*#.*\n)*)+"
+_RUN_FLAG = r"--(?:mount|network)=[\w=,/.~:@${}-]+"
+_RUN_FLAGS = re.compile(rf"(?im)^([ \t]*)(RUN)((?:{_APART}{_RUN_FLAG})+)(?={_APART})")
 _WITH_VARIABLES = frozenset(("FROM", "COPY", "ADD", "WORKDIR", "USER", "EXPOSE", "VOLUME", "STOPSIGNAL", "ONBUILD"))
 _VARIABLE = re.compile(r"\\(.)|\$(?:(\w+)|\{(\w+)(?::?([-+])([^}]{0,4096}))?\})")
 
@@ -70,7 +70,7 @@ class Instruction:
     value: str  # what follows, in one line, without flags
     line: int  # 1-based line it begins at
     last_line: int  # 1-based line it ends at, here-documents included
-    flags: Mapping[str, str] = field(default_factory=dict)  # ``--name=value``; an empty value for ``--name``
+    flags: Mapping[str, str] = field(default_factory=dict)  # ``--name=value``; blanks between several
     heredocs: tuple[Heredoc, ...] = ()
 
     @property
@@ -177,20 +177,59 @@ def for_engine(text: str) -> str:
     what only a variable names, which it fetches in its machine's own network (row 467), or by other flags of ``RUN``:
     some engines let a mount lead out of the build, to any file of the machine.
     """
-    text = _CACHES.sub(r"\1", text)
-    for line in {line for lines in _readings(text) for line in lines}:
+    written, text = text, without_mounts(text)
+    for line in _readings(text):
         keyword, _, rest = re.sub(r"^(?:ONBUILD\s+)+", "", line, flags=re.IGNORECASE).partition(" ")
         shown = line if len(line) <= 80 else f"{line[:80]}..."
         if keyword.upper() == "RUN" and rest.startswith("--"):
-            raise ConfigError(f"Dockerfile: {shown!r}: RUN has no flags here but caches. Write COPY for a mount.")
+            raise ConfigError(
+                f"Dockerfile: {shown!r}: RUN has no flags here but caches and read-only "
+                "mounts (type=bind,source=...,target=...). Write COPY for another one."
+            )
         if keyword.upper() in {"ADD", "COPY"} and any(map(_is_of_machine, rest.split())):
             raise ConfigError(f"Dockerfile: {shown!r}: --from names a stage or an image here, by plain letters.")
         if keyword.upper() == "ADD":
             added = re.sub(r"^(?:--[a-z]\S* )+", "", rest.rstrip("\\` ")).translate(_QUOTES)
             if any(map(_ADDRESS.search, [added] if "[" in added else added.split()[:-1] or [added])):
                 raise ConfigError(f"Dockerfile: {shown!r}: ADD takes files here. Write RUN curl -O for an address.")
-    _refuse_unclear(text)
+    for one in dict.fromkeys((written, text)):  # what is wrong in both has its own line number
+        _refuse_unclear(one)
     return text
+
+
+def without_mounts(text: str) -> str:
+    """A Dockerfile with ``COPY`` in place of what a ``RUN`` mounts of the task or of an image, and without caches.
+
+    An engine of Docker's older kind knows no mounts. What is no such mount stays as it is.
+    """
+    return _RUN_FLAGS.sub(_without_mounts, text)
+
+
+def _without_mounts(match: re.Match[str]) -> str:
+    copies = [_copy_for(flag) for flag in re.findall(f"(?i){_RUN_FLAG}", match[3])]
+    lines = [copy for copy in copies if copy]
+    return match[0] if None in copies else "".join(f"{match[1]}{line}\n" for line in lines) + match[1] + match[2]
+
+
+def _copy_for(flag: str) -> str | None:
+    """What stands for a flag of ``RUN``: nothing for a cache, ``COPY`` for a mount that is read, else None."""
+    name, _, value = flag[2:].partition("=")
+    if name.lower() == "network":
+        return "" if value in {"default", "none"} else None
+    options = dict(option.partition("=")[::2] for option in value.split(","))
+    kind = options.pop("type", "bind")
+    if kind in {"cache", "tmpfs"}:
+        return ""
+    image = options.pop("from", "")
+    source = options.pop("source", options.pop("src", "" if image else "."))
+    target = options.pop("target", options.pop("dst", options.pop("destination", "")))
+    others = {option for option, given in options.items() if (option, given or "true") not in _READ_ONLY}
+    if kind != "bind" or others or not source or not target or ".." in source.split("/"):
+        return None
+    return f"COPY --from={image} {source} {target}" if image else f"COPY {source.lstrip('/') or '.'} {target}"
+
+
+_READ_ONLY = frozenset((("readonly", "true"), ("ro", "true"), ("rw", "false"), ("readwrite", "false")))
 
 
 def _is_of_machine(word: str) -> bool:
@@ -207,6 +246,7 @@ _FROM = re.compile(
 )
 _QUOTES = dict.fromkeys(map(ord, "\"'"))
 _OF_ENGINES = re.compile(r"(?:BUILD|TARGET)(?:PLATFORM|OS|ARCH|VARIANT)")
+_ODD_HEREDOC = re.compile(r"""(?:^|\s)\d*<<-?(?:['"][^'"\\#\s]*['"]|[^\s'"\\#<])*(?:[\\#]|['"][^'"\\#\s]*[\\#\s])""")
 
 
 def _refuse_unclear(text: str) -> None:
@@ -222,12 +262,15 @@ def _refuse_unclear(text: str) -> None:
     before = True
     for instruction in parse_dockerfile(text):
         where = f"Dockerfile line {instruction.line}"
+        if _ODD_HEREDOC.search(instruction.value):  # its last line would be a comment here, or go on
+            raise ConfigError(f"{where}: end the here-document by a plain word such as EOF.")
         for document in instruction.heredocs:  # for engines that do not know them its lines are instructions
             *_, last = ("", *(line for line in document.text.split("\n") if not re.match(r"\s*(?:#|$)", line)))
             if last.rstrip().endswith("\\") or document.name.upper() in KEYWORDS:
                 raise ConfigError(f"{where}: end the here-document by EOF, and its last line without a backslash.")
         if instruction.keyword == "FROM" or (before and instruction.keyword == "ARG"):
-            for name in re.findall(r"\$\{?(\w+)", instruction.value):
+            flag = _OF_ENGINES.sub("", instruction.flags.get("platform", ""))  # which `for_machine` replaces
+            for name in re.findall(r"\$\{?(\w+)", f"{instruction.value} {flag}"):
                 if name not in known:
                     raise ConfigError(f"{where}: {name} is not known before a build. Write the image itself.")
         if instruction.keyword == "ARG" and before:
@@ -238,19 +281,27 @@ def _refuse_unclear(text: str) -> None:
                 raise ConfigError(f"{where}: name the stage by letters, digits, dots and hyphens.")
 
 
-def _readings(text: str) -> Iterator[list[str]]:
-    """The lines of a Dockerfile as an engine may read them: which character continues one, and whether it knows
-    here-documents, is not the same for all.
+def _readings(text: str) -> set[str]:
+    """The lines of a Dockerfile as an engine may read them: not all know here-documents, or go on after a blank line.
+
+    Each line is one also where the line before goes on, but for the word ``add``, which is a word of many commands.
     """
-    lines = [line for line in text.split("\n") if not re.match(r"\s*(?:#|$)", line)]
-    for escape in ("\\", "`", None):
-        joined: list[list[str]] = [[]]
-        for line in lines:
-            whole = escape is None or not line.rstrip().endswith(escape)
-            joined[-1].append(line if whole else line.rstrip()[:-1])
-            if whole:
-                joined.append([])
-        yield [" ".join("".join(parts).split()) for parts in joined]
+    joined: list[list[str]] = [[]]
+    found = set()
+    goes_on = False
+    for line in text.split("\n"):
+        if re.match(r"\s*#", line):
+            continue
+        if goes_on and not line.strip():
+            goes_on = False
+            continue
+        if not re.match(r"\s*add\s", line, re.IGNORECASE) or not goes_on:
+            found.add(" ".join(line.split()))
+        goes_on = line.rstrip().endswith("\\")
+        joined[-1].append(line.rstrip()[:-1] if goes_on else line)
+        if not goes_on:
+            joined.append([])
+    return found | {" ".join("".join(parts).split()) for parts in joined}
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:
@@ -344,13 +395,13 @@ def _escape_character(lines: list[str]) -> str:
 
 
 def _flags(value: str) -> tuple[dict[str, str], str]:
-    flags = {}
+    flags: dict[str, str] = {}
     rest = " " + value
     for _ in range(_MAX_FLAGS):
         match = _FLAG.match(rest)
         if match is None:
             break
-        flags[match[1]] = match[2] or ""
+        flags[match[1]] = f"{flags[match[1]]} {match[2] or ''}" if match[1] in flags else match[2] or ""
         rest = rest[match.end() :]
     return flags, rest.strip()
 
@@ -373,6 +424,41 @@ def images_of(text: str, given: Mapping[str, str]) -> tuple[str, ...]:
     a line cannot be read.
     """
     return tuple(dict.fromkeys(image for _, image in _from_images(parse_dockerfile(text), given) if image is not None))
+
+
+def for_machine(text: str, given: Mapping[str, str], architecture: str) -> str:
+    """A Dockerfile with the ``--platform`` of each FROM as all engines read it; none where it is the engine's own.
+
+    ``architecture`` is the engine's. Raises ``ConfigError`` when one is no platform.
+    """
+    own = _ARCHITECTURES.get(architecture, architecture)
+    both = ("BUILD", "TARGET")
+    variables = {f"{side}{name}": value for side in both for name, value in (("OS", "linux"), ("ARCH", own))}
+    variables.update({f"{side}PLATFORM": f"linux/{own}" for side in both})
+    instructions = parse_dockerfile(text)
+    first = next((number for number, one in enumerate(instructions) if one.keyword == "FROM"), len(instructions))
+    for instruction in instructions[:first]:
+        if instruction.keyword == "ARG":
+            variables.update(environment_pairs(instruction, variables))
+            variables.update({name: value for name, value in given.items() if name in variables})
+    lines = text.splitlines(keepends=True)
+    for instruction in reversed(instructions[first:]):
+        if instruction.keyword == "FROM" and "platform" in instruction.flags:
+            platform = expanded(instruction.flags["platform"], variables)
+            system, *rest = platform.lower().split("/")
+            wanted = rest if system == "linux" else [system, *rest]
+            if len(wanted) > 2 - (system != "linux") or not all(re.fullmatch("[a-z0-9_-]+", one) for one in wanted):
+                raise ConfigError(
+                    f"Dockerfile line {instruction.line}: {platform!r} is no platform such as linux/amd64."
+                )
+            wanted[:1] = [_ARCHITECTURES.get(one, one) for one in wanted[:1]]
+            same = wanted[:1] in ([], [own]) and wanted[1:] in ([], ["v8"])
+            flag = "" if same else f"--platform={'/'.join(['linux', *wanted])} "
+            lines[instruction.line - 1 : instruction.last_line] = [f"FROM {flag}{instruction.value}\n"]
+    return "".join(lines)
+
+
+_ARCHITECTURES = {"x86_64": "amd64", "x86-64": "amd64", "aarch64": "arm64", "i386": "386"}
 
 
 def bases_of(text: str, given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -30,6 +30,7 @@ from adk_skills_agent.evals.skillsbench.dockerfile import (
     expanded,
     find_sources,
     parse_dockerfile,
+    without_mounts,
     without_skills,
     write_tar,
 )
@@ -144,11 +145,10 @@ def _read(task: Task, *, with_skills: bool) -> tuple[Instruction, ...]:
     # A task without one is its image as it is.
     text = text_of(file) if file.is_file() else f"FROM {task.settings.image}\n"
     try:
-        if not with_skills:
-            text = without_skills(text)[0]
-        check_sizes(text)
-        instructions = parse_dockerfile(text)
-        _check(task, instructions)
+        for one in dict.fromkeys((text, without_mounts(text))):  # what is wrong in both has its own line number
+            check_sizes(one)
+            instructions = parse_dockerfile(one if with_skills else without_skills(one)[0])
+            _check(task, instructions, mounts_are_left=one == without_mounts(text))
     except ConfigError as error:
         raise NotInterpretable(f"{task.name}: {error.message}") from error
     return instructions
@@ -181,7 +181,7 @@ def _prepared(store: Path, name: str, *, rebuild: bool) -> str:
     return mark.read_text() if mark.is_file() else ""
 
 
-def _check(task: Task, instructions: tuple[Instruction, ...]) -> None:
+def _check(task: Task, instructions: tuple[Instruction, ...], *, mounts_are_left: bool) -> None:
     """Say what cannot be done before anything is made."""
     if task.unsupported:
         raise NotInterpretable(f"{task.name}: {' '.join(task.unsupported)}")
@@ -205,10 +205,13 @@ def _check(task: Task, instructions: tuple[Instruction, ...]) -> None:
                 raise NotInterpretable(f"{where}: local mode cannot copy from another image.")
             if any("://" in word or word.startswith("git@") for word in instruction.words):
                 raise NotInterpretable(f"{where}: local mode adds no files from the network.")
-        if instruction.keyword == "RUN" and instruction.flags.get("mount", "cache").startswith(
-            ("type=secret", "type=ssh")
-        ):
+        mounts = instruction.flags.get("mount", "").split()
+        if any(mount.startswith(("type=secret", "type=ssh")) for mount in mounts):
             raise NotInterpretable(f"{where}: local mode has no secrets for a build.")
+        for mount in mounts if mounts_are_left else ():
+            if "type=cache" in mount or "type=tmpfs" in mount:
+                continue
+            raise NotInterpretable(f"{where}: local mode cannot mount {mount}. Write COPY for it.")
 
 
 @dataclass(frozen=True, slots=True)
