@@ -30,7 +30,7 @@ def sockets_at(*ports: int) -> list[str]:
 
 
 def _descriptors() -> list[int]:
-    return [int(name) for name in os.listdir("/proc/self/fd")]
+    return [int(name) for name in os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd")]
 
 
 def _targets() -> list[str]:
