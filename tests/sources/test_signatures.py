@@ -14,7 +14,7 @@ from repositories import Repository, Run, make_tree
 from adk_skills_agent.errors import ConfigError, IntegrityError, SourceError
 from adk_skills_agent.sources.archives import pack_zip
 from adk_skills_agent.sources.integrity import IntegrityCheck
-from adk_skills_agent.sources.lock_file import manifest_path
+from adk_skills_agent.sources.lock_file import manifest_path, read_wanted
 from adk_skills_agent.sources.signatures import SignaturePolicy, bundle_signer, read_signature_policy
 
 needs_ssh = pytest.mark.skipif(
@@ -415,3 +415,15 @@ def test_an_archive_is_added_with_the_bundle_beside_it(authority, run: Run, tmp_
     assert run("verify").returncode == 0
     folder = run("add", "./x", "--bundle", beside)
     assert folder.returncode == 2
+
+
+@pytest.mark.parametrize("table", ["skills", "adk-skills.skills", "tool.adk_skills.skills"])
+def test_what_stands_in_the_wrong_table_of_the_manifest_is_said(table: str, tmp_path: Path) -> None:
+    """Seen: ``sync`` told that there is nothing to do."""
+    manifest = tmp_path / "adk-skills.toml"
+    manifest.write_text(f"[{table}]\npdf = 'owner/repo'\n[tool.other]\nx = 1\n")
+    with pytest.raises(ConfigError, match=r"counts for nothing. Write it under \[tool.adk-skills\]"):
+        read_wanted(manifest)
+    other = tmp_path / "pyproject.toml"
+    other.write_text("[project]\nname = 'x'\n[skills]\nx = 1\n")
+    assert read_wanted(other) == {}

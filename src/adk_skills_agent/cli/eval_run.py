@@ -225,7 +225,8 @@ def _exit_code(
 
 def _stop_sentence(state: RunState, blind: BlindState | None, options: Options) -> str:
     compared = f", {len(blind.results)} of {blind.planned} blind comparisons" if blind is not None else ""
-    done = f"{len(state.results)} of {state.planned} trials{compared} are done and kept in {safe(str(options.out))}"
+    measured = sum(result.measured for result in state.results.values())  # the others are run again
+    done = f"{measured} of {state.planned} trials{compared} are done and kept in {safe(str(options.out))}"
     spent = state.spent + (blind.spent if blind is not None else 0.0)
     in_trials = state.stopped is not None and not (blind is not None and blind.stopped is not None)
     error = state.last_error if in_trials or blind is None else f"the judge cannot be used: {blind.last_error}"

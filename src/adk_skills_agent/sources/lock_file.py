@@ -259,13 +259,17 @@ def write_skill_lock(path: Path, lock: SkillLock) -> None:
 _TABLE = ("tool", "adk-skills", "skills")
 
 
+OWN_MANIFEST = "adk-skills.toml"
+_MISTAKEN = ("adk_skills", "adk-skill", "adk_skill")
+
+
 def manifest_path(root: Path) -> Path:
     """The file that says what is wanted: ``pyproject.toml`` or ``adk-skills.toml``, whichever says it.
 
     Raises ``ConfigError`` when both do: one of them would count for nothing, with what it demands (row 465); or when
     there are both, and one cannot be read.
     """
-    project, own = root / "pyproject.toml", root / "adk-skills.toml"
+    project, own = root / "pyproject.toml", root / OWN_MANIFEST
     if not own.is_file():
         return project if project.is_file() else own
     if not project.is_file() or not _wants(project):
@@ -300,6 +304,11 @@ def read_wanted(path: Path) -> dict[str, Origin]:
     if not path.is_file():
         return {}
     table: Any = read_toml(path, "project file")
+    tools = table.get(_TABLE[0])
+    mistaken = [key for key in table if key != _TABLE[0]] if path.name == OWN_MANIFEST else []
+    mistaken += [f"{_TABLE[0]}.{key}" for key in tools if key in _MISTAKEN] if isinstance(tools, Mapping) else []
+    if mistaken:
+        raise ConfigError(f"{path}: {mistaken[0]} counts for nothing. Write it under [{'.'.join(_TABLE[:2])}].")
     for key in _TABLE:
         table = table.get(key) if isinstance(table, Mapping) else None
     if table is None:

@@ -209,7 +209,7 @@ def files_by_folder(paths: Iterable[str], folders: Iterable[str], all_folders: I
     """The paths of some skills: below their folders, without what tools make and, for a root, without other skills."""
     found: dict[str, list[str]] = {folder: [] for folder in folders}
     others = frozenset(all_folders) - {""}
-    # Of each folder: whose its files are, and whether they are the root's; made once for all in it (row 457).
+    # Of each folder whose its files are, and whether they are the root's: made once for all that lies in it (row 457).
     root: tuple[tuple[str, ...], bool] = ((), "" in found)
     known = {"": root}
     for path in paths:
