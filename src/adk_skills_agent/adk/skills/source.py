@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MOST_NAMES = 200_000
 _FOUND = 256
 _Way = tuple[tuple[int, int, int], ...]
 """Device, inode and ctime of a skill's folder, of the folders on the way to one of its files, and of that."""
@@ -450,6 +451,7 @@ class SkillSource:
             self._objects[skill.name] = skill if isinstance(skill, KnownSkill) else from_object(skill, self.folders)
         self._hides, self._named_by = hides, named_by
         self._told: set[str] = set()
+        self._had: set[str] = set()  # local names: none becomes that of the registry (row 485)
         self._visible: tuple[int, list[SkillMetadata]] | None = None
         self._fetched: Recent[str, dict[str, asyncio.Task[KnownSkill | None]]] = Recent(cache_turns)
         # Bounded by hand: Recent would be one more file that each call passes.
@@ -488,6 +490,8 @@ class SkillSource:
         if self._visible is None or self._visible[0] != version:
             disk = self.catalog.list_metadata() if self.catalog is not None else []
             memory = [SkillMetadata(skill.name, skill.description) for skill in self._objects.values()]
+            if self.registry is not None and len(self._had) < _MOST_NAMES:
+                self._had.update(item.name for item in disk)
             self._visible = (version, [*disk, *(item for item in memory if not self.hides(item.name))])
         return self._visible[1]
 
@@ -635,6 +639,9 @@ class SkillSource:
         """A skill of the registry, unless its author's name for it is hidden, or has rules that another id evades."""
         own = found.frontmatter().get("name") if found is not None else None
         if found is None or self.hides(str(own)):
+            return None
+        if any(name in self._had and any(named(name) for named in self._named_by) for name in (asked, str(own))):
+            logger.warning("the registry's skill %r is refused: grants or rules are for the local one", asked)
             return None
         names = [(name, Scope.EXPLICIT) for name in (asked, str(own))]
         if own is not None and own != asked and self._keeps_apart is not None and self._keeps_apart(*names):
