@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import time
 from collections.abc import AsyncIterator
@@ -237,6 +238,21 @@ async def test_row_479_google_adks_tools_get_no_file_that_is_long_to_search(
         await environment.read_file("same")
     with acting_for(("user", "session")):
         assert await environment.read_file("same")
+
+
+async def test_google_adks_tools_get_long_files_of_entries_that_begin_the_same(
+    environment: SandboxEnvironment, call: Any
+) -> None:
+    """Seen: the lock of npm and a notebook were refused, as if each entry of them went on like all others."""
+    package = {"engines": {"node": ">=10"}, "dependencies": {"a": "1"}, "license": "MIT", "dev": True}
+    packages = {f"node_modules/{number}": {**package, "version": f"1.{number}"} for number in range(4000)}
+    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": [f"{n % 500}"]} for n in range(4000)]
+    for name, content in (("lock", packages), ("book", cells), ("table", [[0] * 20 for _ in range(300)])):
+        await environment.write_file(name, json.dumps(content, indent=2))
+        assert await environment.read_file(name)
+    edit = {"path": "lock", "old_string": '"version": "1.77"', "new_string": '"version": "2"'}
+    turn = await call([EnvironmentToolset(environment=environment)], "EditFile", **edit)
+    assert turn.response["status"] == "ok", turn.response
 
 
 async def test_env_is_given_and_output_can_be_followed() -> None:

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -388,11 +388,41 @@ def recognise(code: str, invocation_context: object) -> SkillWrapper | None:
 
 
 def _is_call_of_tool(invocation_context: object) -> bool:
-    """Whether the newest event is a call of a tool; True where there is no session to tell."""
+    """Whether the agent's newest event is a call of a tool; True where there is no session to tell.
+
+    Other agents, and the user of a live session, may have said something since; a call that the user confirmed is made
+    again after his own event.
+    """
     events = getattr(getattr(invocation_context, "session", None), "events", None)
     if not events:
         return True
-    return bool(events[-1].get_function_calls())
+    agent = getattr(invocation_context, "agent", None)
+    for event in reversed(events):
+        if event.invocation_id != getattr(invocation_context, "invocation_id", None):
+            break
+        if event.author == "user":
+            if any(one.name == _CONFIRMATION for one in event.get_function_responses()):
+                return _is_first_confirmation(event, events)
+        elif (event.author, event.branch) == (
+            getattr(agent, "name", None),
+            getattr(invocation_context, "branch", None),
+        ):
+            return any(one.name != _CONFIRMATION for one in event.get_function_calls())
+    return False
+
+
+def _is_first_confirmation(confirming: Any, events: Sequence[Any]) -> bool:
+    """Whether somebody was asked for what a user's event confirms, and it was not confirmed before."""
+    asked: set[str | None] = set()
+    for event in events:
+        if event is confirming:
+            break
+        asked |= {one.id for one in event.get_function_calls() if one.name == _CONFIRMATION}
+        asked -= {one.id for one in event.get_function_responses() if one.name == _CONFIRMATION}
+    return any(one.id in asked for one in confirming.get_function_responses())
+
+
+_CONFIRMATION = "adk_request_confirmation"
 
 
 # Whose turn a run belongs to, for executors of others that keep something in the agent's session.

@@ -286,8 +286,18 @@ def _is_like_itself(content: bytes) -> bool:
     google-adk's EditFile makes an expression of what is looked for, and searches in the event loop (row 479).
     """
     lines = content.splitlines()
-    alike = Counter(zip(*(lines[first:] for first in range(_ALIKE_LINES)), strict=False))
-    return max(alike.values(), default=0) * len(lines) > _MOST_COMPARED
+    windows: Sequence[object] = lines
+    compared = 0
+    # Places that agree in 8 lines, in 64, in 512: those of one that are none of the next agree in less than that.
+    for step, longest in ((1, 64), (8, 512), (64, len(lines))):
+        numbers: dict[tuple[object, ...], int] = {}
+        joined = zip(*(windows[first * step :] for first in range(_ALIKE_LINES)), strict=False)
+        windows = [numbers.setdefault(window, len(numbers)) for window in joined]
+        alike = max(Counter(windows).values(), default=0)
+        if compared + alike * len(lines) <= _MOST_COMPARED:
+            return False
+        compared += alike * longest
+    return compared > _MOST_COMPARED
 
 
 def _argv(command: str) -> tuple[str, ...]:
