@@ -95,7 +95,7 @@ async def test_file_systems_of_fsspec_conform(folder: Path):
 
 
 async def test_row_464_a_new_folder_of_a_bucket_does_not_get_the_name_of_another(
-    folder: Path, caplog: pytest.LogCaptureFixture
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     pytest.importorskip("fsspec")
     source = FsspecSource(folder.as_uri())
@@ -105,11 +105,15 @@ async def test_row_464_a_new_folder_of_a_bucket_does_not_get_the_name_of_another
     for _ in range(2):
         assert [item.name for item in await source.list_metadata()] == [*(item.name for item in expected), "csv"]
         assert b"stranger" not in await source.read_file("csv", "SKILL.md")
+    (folder / "csv").rename(tmp_path / "away")  # as while it is uploaded anew
+    assert [item.name for item in await source.list_metadata()] == ["pdf"]
+    (tmp_path / "away").rename(folder / "csv")
     (folder / "a" / "csv" / "SKILL.md").write_text(skill_text("pdf"))
     for _ in range(2):
         assert await source.list_metadata() == expected
     assert [record.message for record in caplog.records] == [
-        "The skill 'a/csv' of a source was called 'csv', and calls itself 'pdf' now, so it is left out."
+        "The skill 'a/csv' of a source is left out: 'csv' has had its name first.",
+        "The skill 'a/csv' of a source was called 'csv', and calls itself 'pdf' now, so it is left out.",
     ]
 
 
@@ -398,6 +402,20 @@ def test_row_485_a_source_does_not_get_the_name_that_one_before_it_took_back(reg
     registry.remove_source("first")  # that is the owner's wish
     assert list(registry) == ["csv", "pdf"]
     registry.remove_source("other")
+
+
+def test_row_485_of_two_sources_of_one_priority_the_one_that_had_a_name_keeps_it(registry: SkillsRegistry):
+    stranger, own = listing("csv"), listing("csv", "pdf")
+    own.trees["pdf"] = trees()["pdf"]
+    registry.add_source(stranger, name="stranger")
+    registry.add_source(own, name="own")
+    stranger.trees = trees()
+    registry.refresh()
+    assert registry.load_skill("pdf").instructions == "Do it."
+    assert ([read[0] for read in own.reads], stranger.reads) == (["pdf"] * 3, [])
+    assert [one.code for one in registry.diagnostics if "'pdf'" in one.message] == ["name-taken"]
+    registry.remove_source("stranger")
+    registry.remove_source("own")
 
 
 def test_row_485_a_source_that_answers_late_gets_the_names_that_are_its_own(registry: SkillsRegistry):

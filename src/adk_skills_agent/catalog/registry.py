@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shlex
@@ -70,7 +71,7 @@ class SkillsRegistry(CatalogReader):
         self._current = CatalogSnapshot()
         self._explicit: dict[ScanRoot, None] = {}
         self._feeds: dict[str, SourceFeed] = {}
-        self._first: dict[str, ScanRoot] = {}  # where each name was, once there are sources
+        self._first = _FirstPlaces()
         self._not_paths: list[Diagnostic] = []
         self._cwd: str | None = None
         self._packages: tuple[list[ScanRoot], list[Diagnostic]] | None = None
@@ -372,7 +373,8 @@ class SkillsRegistry(CatalogReader):
             scans[root] = self._scan(root)
         self._scans = scans
         shadowed: dict[str, str] = {}
-        skills, origins, counts = _merge(scans, problems, shadowed, self._first if self._feeds else {})
+        self._first.look(scans, self._feeds_in_order())
+        skills, origins, counts = _merge(scans, problems, shadowed, self._first)
         problems.extend(_without_skills(scans))
         problems.extend(self._cache.problems)
         self._origins = origins
@@ -493,15 +495,49 @@ def _require_existing(
     )
 
 
+class _FirstPlaces:
+    """Where each name was first, once there are sources: authors write names, and grants and rules go by them.
+
+    A name stays with its place against every source that does not go before it (row 485).
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[str, ScanRoot] = {}
+        self._order: dict[ScanRoot, tuple[int, int]] = {}
+        self._settled: set[ScanRoot] = set()
+
+    def look(self, roots: Iterable[ScanRoot], feeds: Iterable[SourceFeed]) -> None:
+        """Take the places that there are now, in the order of precedence."""
+        sources = {feed.root: feed for feed in feeds}
+        places = list(roots) if sources else []
+        self._order = {
+            root: (1, -sources[root].priority) if root in sources else (0, number) for number, root in enumerate(places)
+        }
+        known = itertools.takewhile(lambda root: sources[root].has_listed, sources)
+        self._settled = {*known, *(root for root in places if root not in sources)}
+
+    def holder(self, name: str, root: ScanRoot) -> ScanRoot | None:
+        """The place that keeps a source from having a name; None when it may."""
+        had = self._first.get(name)
+        if had is None or had == root or root.scope is not Scope.SOURCE or had not in self._order:
+            return None
+        return had if self._order[had] <= self._order[root] else None
+
+    def remember(self, origins: Mapping[str, ScanRoot]) -> None:
+        """Remember whose the names are, as far as no source that goes before may have them, too."""
+        for name, root in origins.items() if self._order else ():
+            if root in self._settled and (name in self._first or len(self._first) < _MOST_NAMES):
+                self._first[name] = root
+
+
 def _merge(
-    scans: dict[ScanRoot, Scan], problems: list[Diagnostic], shadowed: dict[str, str], first: dict[str, ScanRoot]
+    scans: dict[ScanRoot, Scan], problems: list[Diagnostic], shadowed: dict[str, str], first: _FirstPlaces
 ) -> tuple[dict[str, IndexedSkill], dict[str, ScanRoot], dict[ScanRoot, int]]:
     """One skill for each name: of the first root in the order of precedence, and there the first found (C8 to C10).
 
     Those that lie in the folder of another skill come last: who installs one knows its own name only (row 398). A
-    source does not get a name that a place before it has had; ``first`` remembers who had it (row 485).
+    source does not get a name that another place has had (``first``).
     """
-    order = {root: number for number, root in enumerate(scans)}
     skills: dict[str, IndexedSkill] = {}
     origins: dict[str, ScanRoot] = {}
     for result in scans.values():
@@ -511,12 +547,8 @@ def _merge(
             for skill in result.skills if result.nested or not are_nested else ():
                 if (skill.location in result.nested) is not are_nested:
                     continue
-                had = first.get(skill.name, root)
-                if (
-                    root.scope is Scope.SOURCE
-                    and skill.name not in skills
-                    and order.get(had, order[root]) < order[root]
-                ):
+                had = first.holder(skill.name, root)
+                if had is not None and skill.name not in skills:
                     problems.append(_taken(skill, root, had))
                     continue
                 winner = skills.setdefault(skill.name, skill)
@@ -525,9 +557,7 @@ def _merge(
                 elif not _is_same_file(winner, skill):
                     shadowed[skill.location] = winner.location
                     problems.append(_shadowed(skill, root, winner, origins[skill.name]))
-    for name, root in origins.items() if any(root.scope is Scope.SOURCE for root in scans) else ():
-        if name in first or len(first) < _MOST_NAMES:
-            first[name] = root
+    first.remember(origins)
     found = Counter(origins.values())
     return dict(sorted(skills.items())), origins, {root: found[root] for root in scans}
 
