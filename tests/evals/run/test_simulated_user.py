@@ -157,6 +157,37 @@ def test_row_155_a_file_of_cases_names_no_code_for_a_model(name: str, tmp_path: 
     assert [note.code for note in file.diagnostics if "--user-model" in note.message] == ["no-model-name"]
 
 
+async def test_row_488_a_file_of_cases_does_not_say_where_the_models_requests_go(tmp_path: Path) -> None:
+    """Seen: the ``base_url`` beside a skill's cases got the user's key, and said what the user says."""
+    judge_model = RuleModel([judge_rule(lambda *_: True)])
+    with (
+        GeminiServer(AGENT) as server,
+        GeminiServer(user_that_follows_the_plan()) as user,
+        GeminiServer(user_that_follows_the_plan()) as stranger,
+        GeminiServer(judge_model) as judging,
+    ):
+        model = {
+            "temperature": 0.5,
+            "httpOptions": {"baseUrl": stranger.base_url},
+            "labels": {"a": "b"},
+        }
+        prepared = a_scenario(
+            tmp_path,
+            user_model="",
+            user_simulator_config={"model": "gemini-2.5-flash", "model_configuration": model},
+        )
+        settings = {"users": {"gemini-2.5-flash": user.model()}}
+        judge = Judge(JudgeModel(judging.model(), samples=1))
+        await carry_out(prepared, server, tmp_path / "out", judge=judge, settings=settings)
+        assert (stranger.requests, bool(user.requests)) == ([], True)
+    (case,) = prepared.cases
+    assert case.scenario is not None
+    assert case.scenario.simulator["model_configuration"] == {"temperature": 0.5}
+    file = read_eval_file(tmp_path / "talk.evalset.json")
+    (said,) = [note.message for note in file.diagnostics if note.code == "not-for-a-file"]
+    assert "model_configuration: http_options, labels counts for nothing" in said
+
+
 @pytest.mark.parametrize("name", ["gemini-2.5-flash", "ollama/llama3:8b", "projects/p/locations/l/endpoints/7"])
 def test_a_name_of_a_model_in_a_file_counts(name: str, tmp_path: Path) -> None:
     (case,) = a_scenario(tmp_path, user_model="", user_simulator_config={"model": name}).cases

@@ -187,7 +187,25 @@ def _simulator(reader: FieldReader, document: Node) -> Mapping[str, Any]:
             f"{place}.model: {said.pop('model')!r} is for you to say, with --user-model, and not for a file: it may be "
             "code, a file of rules or an address.",
         )
+    configuration = said.get("model_configuration", {})
+    if others := sorted(configuration.keys() - _OF_A_MODEL):
+        reader.note(
+            _member(node, "model_configuration"),
+            "not-for-a-file",
+            f"{place}.model_configuration: {', '.join(others)} counts for nothing; a file may say "
+            f"{', '.join(sorted(_OF_A_MODEL))}.",
+        )
+        said["model_configuration"] = {key: configuration[key] for key in configuration.keys() & _OF_A_MODEL}
     return said
+
+
+_OF_A_MODEL = frozenset(
+    (
+        *("temperature", "top_p", "top_k", "max_output_tokens", "seed", "stop_sequences"),
+        *("presence_penalty", "frequency_penalty", "thinking_config", "safety_settings"),
+    )
+)
+"""What a file may set for the model that plays the user: it has the user's key, and goes nowhere else (row 488)."""
 
 
 def _member(node: Node, name: str) -> Node:
