@@ -62,7 +62,7 @@ def read(reader: FieldReader, document: Node, skill: str | None) -> list[EvalCas
             EvalCase(
                 id=case.eval_id,
                 turns=_turns(reader, case, node, number),
-                scenario=_scenario(case, simulator),
+                scenario=_scenario(reader, node, case, simulator),
                 source=reader.source(node),
                 skills=skills,
                 skill_folder=folder if skills == (found,) else None,
@@ -120,12 +120,22 @@ def _skills(reader: FieldReader, node: Node, number: int) -> tuple[str, ...]:
     return reader.texts(fields.get("skills"), f"eval_cases[{number}].skills")
 
 
-def _scenario(case: google_case.EvalCase, simulator: Mapping[str, Any]) -> Scenario | None:
+def _scenario(
+    reader: FieldReader, node: Node, case: google_case.EvalCase, simulator: Mapping[str, Any]
+) -> Scenario | None:
     if case.conversation_scenario is None:
         return None
     settings = dict(simulator)
     model = str(settings.pop("model", ""))
-    return Scenario(case.conversation_scenario.model_dump(mode="json"), settings, model)
+    scenario = Scenario(case.conversation_scenario.model_dump(mode="json"), settings, model)
+    if code := scenario.template_code:
+        reader.problem(
+            node,
+            "conversation_scenario",
+            f"{code[:60]!r} in a text of the persona, or in custom_instructions of {CONFIG}, is more than a name such "
+            "as {{ stop_signal }}: a file of cases runs nothing. Write the text itself.",
+        )
+    return scenario
 
 
 def _config(path: Path, reader: FieldReader) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
