@@ -140,6 +140,9 @@ def _not_fetched(url: str, error: Exception) -> str:
     hint = ""
     if "CERTIFICATE" in str(error):
         hint = " For a company's own authority set SSL_CERT_FILE."
+    elif isinstance(error, httpx.TransportError) and (proxy := _proxy_of(url)):
+        where = _plain(proxy).rstrip("/")
+        hint = f" It was asked for at the proxy {where} of the environment; NO_PROXY names hosts that need none."
     elif isinstance(error, (httpx.NetworkError, httpx.TimeoutException)):
         hint = " Check the address and the network."
     return f"{_plain(url)} cannot be fetched: {_ERRNO.sub('', said_by(error)).rstrip('.')}.{hint}"
@@ -193,9 +196,13 @@ _INNER = frozenset(
 
 def _has_proxy(url: str) -> bool:
     """Whether a URL is asked for at a proxy that the environment names."""
+    return bool(_proxy_of(url))
+
+
+def _proxy_of(url: str) -> str:
     proxies, parts = getproxies_environment(), urlsplit(url)
-    named = proxies.get(parts.scheme) or proxies.get("all")
-    return bool(named) and not proxy_bypass(parts.netloc.rpartition("@")[2])
+    named = proxies.get(parts.scheme) or proxies.get("all") or ""
+    return "" if proxy_bypass(parts.netloc.rpartition("@")[2]) else named
 
 
 def _refuse_peer(url: str, event: str, about: Mapping[str, Any]) -> None:
