@@ -19,6 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 import preloaded
 from adk_skills_agent.sandbox.files.removal import temporary_prefix
@@ -38,6 +39,21 @@ SLOW_TEST_SECONDS = 3600
 settings.register_profile("repeatable", derandomize=True, max_examples=30, deadline=None)
 settings.register_profile("searching", max_examples=600, deadline=None)
 settings.load_profile("repeatable")
+
+_constants_of_modules = providers._get_local_constants
+
+
+def _constants() -> providers.Constants:
+    """Of no module: else the examples are others as soon as a test before has imported one more.
+
+    To read them is also half a second of computing for each worker.
+    """
+    if settings.get_current_profile_name() == "repeatable":
+        return providers._local_constants
+    return _constants_of_modules()
+
+
+providers._get_local_constants = _constants
 
 
 def pytest_configure(config: pytest.Config) -> None:

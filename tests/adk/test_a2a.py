@@ -29,14 +29,14 @@ TURNS = json.dumps({"turns": [{"call": CALL}, {"text": "done"}]})
 
 
 @contextlib.contextmanager
-def served(app: Starlette, port: int) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
-    thread = threading.Thread(target=server.run)
+def served(app: Starlette, listening: socket.socket) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:
         while not server.started and thread.is_alive():
             time.sleep(0.02)
-        yield f"http://127.0.0.1:{port}/"
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
     finally:
         server.should_exit = True
         thread.join()
@@ -54,10 +54,10 @@ async def ask(client: httpx.AsyncClient, url: str, context: str) -> str:
     return (await client.post(url, json=body)).text
 
 
-async def whose(app: Starlette, port: int) -> dict[str, set[str]]:
+async def whose(app: Starlette, listening: socket.socket) -> dict[str, set[str]]:
     """The sessions of each user that had a run while two contexts asked at once."""
     seen: dict[str, set[str]] = {}
-    with served(app, port) as url:
+    with served(app, listening) as url:
         async with httpx.AsyncClient(timeout=60) as client:
             asked = [asyncio.create_task(ask(client, url, f"context-{number}")) for number in range(2)]
             while not all(task.done() for task in asked):
@@ -84,24 +84,26 @@ def make_app(make_skill: Callable[..., Path], rehearse: Any) -> Callable[[int], 
 
 
 @pytest.fixture
-def port() -> int:
+def listening() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+        yield server
 
 
 async def test_row_409_contexts_that_nobody_authenticated_share_the_places_of_one_user(
-    make_app: Callable[[int], Starlette], port: int
+    make_app: Callable[[int], Starlette], listening: socket.socket
 ) -> None:
     """Seen: a client with 200 contexts was 200 users, and kept a user of another server's front for 70 s."""
-    assert await whose(make_app(port), port) == {"A2A_USER_": {"context-0", "context-1"}}
+    assert await whose(make_app(listening.getsockname()[1]), listening) == {"A2A_USER_": {"context-0", "context-1"}}
 
 
-async def test_the_guide_makes_a_user_of_each_address(make_app: Callable[[int], Starlette], port: int) -> None:
+async def test_the_guide_makes_a_user_of_each_address(
+    make_app: Callable[[int], Starlette], listening: socket.socket
+) -> None:
     block = next(
         block for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if "to_a2a" in block
     )
-    app = make_app(port)
+    app = make_app(listening.getsockname()[1])
     names: dict[str, Any] = {}
     exec(block, names)  # the guide's own code
     app.add_middleware(names["AuthenticationMiddleware"], backend=names["EachAddress"]())
-    assert await whose(app, port) == {"127.0.0.1": {"context-0", "context-1"}}
+    assert await whose(app, listening) == {"127.0.0.1": {"context-0", "context-1"}}

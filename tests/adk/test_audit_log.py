@@ -110,17 +110,21 @@ def test_it_is_appended_to_and_a_closed_log_opens_again(tmp_path: Path) -> None:
     assert [record["tokens"] for record in records(log.path)] == [0, 10, 1, 11, 2, 12]
 
 
+def log_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "adk-skills-audit-log"}
+
+
 def test_the_thread_starts_with_the_first_event_and_ends_with_close(tmp_path: Path) -> None:
-    before = set(threading.enumerate())
+    before = log_threads()
     log = AuditLog(tmp_path / "audit.jsonl")
-    assert set(threading.enumerate()) <= before
+    assert log_threads() <= before
     for number in range(500):
         log(event(number))
-    assert len(set(threading.enumerate()) - before) == 1
+    assert len(log_threads() - before) == 1
     assert log.flush()
     assert len(records(log.path)) == 500
     log.close()
-    assert set(threading.enumerate()) <= before
+    assert log_threads() <= before
 
 
 def test_a_full_file_is_rotated_and_only_so_many_are_kept(tmp_path: Path) -> None:
@@ -379,13 +383,13 @@ def test_what_is_no_listener_is_refused(tmp_path: Path) -> None:
 
 def test_a_thread_with_nothing_to_do_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adk_skills_agent.adk.events.audit_log._IDLE_SECONDS", 0.05)
-    before = set(threading.enumerate())
+    before = log_threads()
     log = AuditLog(tmp_path / "audit.jsonl")
     log(event(1))
     deadline = time.monotonic() + 30
-    while (more := set(threading.enumerate()) - before) and time.monotonic() < deadline:
+    while (more := log_threads() - before) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert more == set()  # those of tests before may end meanwhile
+    assert more == set()
     log(event(2))
     log.close()
     assert [record["tokens"] for record in records(log.path)] == [1, 2]

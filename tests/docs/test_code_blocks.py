@@ -59,7 +59,19 @@ def test_a_walk_with_the_command_line_works(source: str, tmp_path: Path) -> None
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_every_link_between_the_pages_leads_to_a_file() -> None:
+def anchors(page: Path) -> set[str]:
+    """What a page's headings are called in links, as the site's generator makes it of them."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    named = set(re.findall(r"(?:id=\"|\{ *#)([\w-]+)", prose))
+    return named | {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip()) for heading in plain}
+
+
+def test_every_link_between_the_pages_leads_to_a_file_and_a_heading() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        for target, anchor in re.findall(r"\]\((?!https?://)([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page.name} links to {target}"
+            if anchor and there.suffix == ".md":
+                assert anchor in anchors(there), f"{page.name} links to {target}#{anchor}"

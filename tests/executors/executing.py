@@ -29,7 +29,7 @@ def processes_with(text: str) -> list[int]:
     return found
 
 
-def gone(text: str, seconds: float = 3.0) -> bool:
+def gone(text: str, seconds: float = 30.0) -> bool:
     """Whether every process with ``text`` in its command line has ended within ``seconds``."""
     deadline = time.monotonic() + seconds
     while left := processes_with(text):

@@ -111,17 +111,17 @@ def test_a_callback_that_tries_to_end_the_program_does_not_end_the_loop(caplog: 
 def test_ctrl_c_ends_the_code_before_it_comes_out() -> None:
     mark = f"interrupt-{os.getpid()}-{time.monotonic_ns()}"
     agent = subprocess.Popen([preloaded.program("python"), "-c", INTERRUPTED, mark], stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(processes_with(f"{mark}")) < 2 and time.monotonic() < deadline:  # the agent, and what the code started
         time.sleep(0.05)
     agent.send_signal(signal.SIGINT)
-    assert agent.communicate(timeout=20)[0] == "interrupted\n"
+    assert agent.communicate(timeout=60)[0] == "interrupted\n"
     assert gone(mark)
 
 
 def test_ctrl_c_that_linux_hands_to_another_thread_is_heard() -> None:
     done = subprocess.run(
-        [preloaded.program("python"), "-c", UNHEARD], capture_output=True, text=True, timeout=30, check=False
+        [preloaded.program("python"), "-c", UNHEARD], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout == "interrupted\n", done.stderr
 

@@ -69,7 +69,7 @@ async def test_a_forgotten_one_leaves_nothing_behind() -> None:
     await environment.initialize()
     host = environment.workspace
     del environment
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while host.parent.exists() and time.monotonic() < deadline:  # the worker thread lets go of it a moment later
         gc.collect()
         await asyncio.sleep(0.02)
@@ -148,9 +148,9 @@ async def test_a_folder_is_no_file_and_a_file_too_large_is_refused(environment: 
 async def test_exit_codes_signals_and_timeouts(environment: SandboxEnvironment) -> None:
     assert (await environment.execute("exit 3")).exit_code == 3
     assert (await environment.execute("kill -9 $$")).exit_code == -9
-    result = await environment.execute("echo partial; sleep 50", timeout=0.5)
+    result = await environment.execute("echo partial; sleep 50", timeout=1.5)
     assert (result.exit_code, result.stdout, result.timed_out) == (-1, "partial\n", True)
-    assert result.stderr == "timed out after 0.5 s"
+    assert result.stderr == "timed out after 1.5 s"
     assert environment.last_result is not None
     assert environment.last_result.timed_out
     of_policy = SandboxEnvironment(policy=SandboxPolicy(min_isolation="process", wall_seconds=0.5))

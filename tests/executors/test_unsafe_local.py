@@ -169,15 +169,15 @@ def test_a_timeout_leaves_it_unhealthy_until_the_thread_has_ended(debugging: Uns
     release = threading.Event()
     sys.modules["release_of_test"] = release  # type: ignore[assignment]
     code = "print('begun')\nimport sys; sys.modules['release_of_test'].wait(60)\nprint('late')"
-    result = run(debugging, code, timeout_seconds=0.2)
-    assert (result.stdout, result.stderr, result.exit_code) == ("begun\n", "timed out after 0.2 s", -1)
+    result = run(debugging, code, timeout_seconds=1.5)
+    assert (result.stdout, result.stderr, result.exit_code) == ("begun\n", "timed out after 1.5 s", -1)
     assert not debugging.healthy
     with pytest.raises(SandboxError, match=r"reinitialize\(\)"):
         run(debugging, "print(1)")
     with pytest.raises(RuntimeError, match="still running"):
         debugging.reinitialize()
     release.set()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not debugging.healthy and time.monotonic() < deadline:
         time.sleep(0.02)
         try:
@@ -190,17 +190,18 @@ def test_a_timeout_leaves_it_unhealthy_until_the_thread_has_ended(debugging: Uns
 
 def test_a_call_that_waited_for_the_one_that_hangs_is_refused(debugging: UnsafeLocalCodeExecutor) -> None:
     """The double check after the lock."""
-    release = threading.Event()
+    begun, release = threading.Event(), threading.Event()
     sys.modules["release_of_test"] = release  # type: ignore[assignment]
-    hang = "import sys; sys.modules['release_of_test'].wait(60)"
-    first = threading.Thread(target=run, args=(debugging, hang), kwargs={"timeout_seconds": 0.5})
+    sys.modules["begun_of_test"] = begun  # type: ignore[assignment]
+    hang = "import sys; sys.modules['begun_of_test'].set(); sys.modules['release_of_test'].wait(60)"
+    first = threading.Thread(target=run, args=(debugging, hang), kwargs={"timeout_seconds": 1.5})
     first.start()
-    time.sleep(0.1)
+    assert begun.wait(30)
     with pytest.raises(SandboxError, match="did not end in time"):
         run(debugging, "print(1)")
     first.join()
     release.set()
-    del sys.modules["release_of_test"]
+    del sys.modules["release_of_test"], sys.modules["begun_of_test"]
 
 
 def test_what_other_threads_print_is_not_taken(debugging: UnsafeLocalCodeExecutor, capsys) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from adk_skills_agent.errors import ParseError
 from adk_skills_agent.format.reading import MAX_HEAD_BYTES, MAX_SKILL_BYTES, clean_text, read_head, read_text
+from own_descriptors import open_below
 
 HEAD = b"---\nname: x\ndescription: d\n---\n"
 
@@ -164,12 +165,11 @@ class TestWhatIsNotAFileToRead:
 
 def test_no_descriptor_is_left_open(file: Path) -> None:
     file.write_bytes(HEAD)
-    before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         read_head(file)
         with pytest.raises(ParseError):
             read_text(file.parent)
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert open_below(file.parent) == []
 
 
 @pytest.mark.parametrize(

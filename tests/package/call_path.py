@@ -51,6 +51,9 @@ async def main(skills: Path) -> None:
             calls += 1
             if calls > FIRST_CALLS:
                 await asyncio.to_thread(zygote_life().wait, 20)  # a busy machine takes its time
+                for thread in threading.enumerate():
+                    if thread.name == "adk-skills-sweeper":  # at the first call, and never again
+                        await asyncio.to_thread(thread.join)
                 inside.set()
             try:
                 return await super().run_async(**named)

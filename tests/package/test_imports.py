@@ -39,8 +39,10 @@ def _imported_by(name: str) -> Iterator[str]:
             yield from (alias.name for alias in node.names if alias.name in MODULES)
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             waiting.extend(node.orelse)
-        else:
-            waiting.extend(ast.iter_child_nodes(node))
+        else:  # statements stand in lists, below which no expression has one
+            for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+                below = getattr(node, part, None)
+                waiting.extend(below if isinstance(below, list) else ())
 
 
 def circles(imports: Mapping[str, set[str]]) -> Iterator[set[str]]:

@@ -83,7 +83,8 @@ def python_for_anybody() -> Path:
 def test_nothing_runs_between_fork_and_exec() -> None:
     """S0-87, decision 0004: it is unsafe in an agent with threads, and costs a copy of the agent."""
     for module in (REPOSITORY / "src").rglob("*.py"):
-        for call in ast.walk(ast.parse(module.read_text())):
+        text = module.read_text()
+        for call in ast.walk(ast.parse(text)) if "preexec_fn" in text else ():
             if isinstance(call, ast.Call):
                 assert "preexec_fn" not in {word.arg for word in call.keywords}, module
 

@@ -268,9 +268,9 @@ awk '{ print $1 }' f > out.txt 2>&1
     ],
 )
 def test_hostile_shell_code_is_passed_over_quickly(text: str) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     shell_code(SkillText("x.sh", text), Findings())
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @pytest.mark.parametrize(
@@ -289,10 +289,10 @@ def test_hostile_shell_code_is_passed_over_quickly(text: str) -> None:
     ids=["unary", "parentheses", "string", "dots", "continued dots", "f-string", "spaced dots", "nul", "nested"],
 )
 def test_hostile_python_is_a_diagnostic_at_worst(make_skill: MakeSkill, code: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     needs = needs_of(make_skill, **{"scripts/run.py": code, "scripts/ok.py": "import lxml\n"})
     assert "lxml" in named(needs, NeedKind.PYTHON_PACKAGE)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_manifests_that_cannot_be_parsed_are_diagnostics_with_their_place(make_skill: MakeSkill) -> None:

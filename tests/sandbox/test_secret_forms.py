@@ -258,14 +258,14 @@ def test_a_flood_is_filtered_at_a_useful_speed() -> None:
     """Relative, not absolute: eight MiB through the filter cost less than a few hundred times copying them."""
     chunk = b"the quick brown fox jumps over the lazy dog 0123456789\n" * 1191
     redactor = Redactor(FORMS)
-    began = time.process_time()
+    began = time.thread_time()
     for _ in range(128):
         redactor.feed(chunk)
-    took = time.process_time() - began
-    began = time.process_time()
+    took = time.thread_time() - began
+    began = time.thread_time()
     for _ in range(128):
         chunk.translate(None, b"\r\n\0")
-    once = time.process_time() - began
+    once = time.thread_time() - began
     assert took < max(once, 0.001) * 300
 
 

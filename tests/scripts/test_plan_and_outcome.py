@@ -596,9 +596,9 @@ def test_a_file_that_chmod_did_not_make_executable_says_how_it_is_started(
 @pytest.mark.parametrize("said", ["sh: 1: " + "/" * 9_000, "spawn " + "/" * 9_000, "make: " + "/a" * 4_000])
 def test_what_was_not_started_is_looked_for_in_linear_time(said: str) -> None:
     report = IsolationReport(IsolationLevel.LANDLOCK, {}, ("files: chmod, chown and more do nothing.",))
-    began = time.process_time()
+    began = time.thread_time()
     assert not_started_sentence(ExecutionResult(Status.ERROR, 1, report), said[-8_000:], said[:8_000]) == ""
-    assert time.process_time() - began < 0.1
+    assert time.thread_time() - began < 0.5
 
 
 def test_where_chmod_works_nothing_is_said_of_it(skill_with: Callable[..., Skill]) -> None:

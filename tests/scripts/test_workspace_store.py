@@ -212,14 +212,15 @@ async def test_a_call_without_changes_sends_no_list_of_files(objects: ObjectStor
     assert [done for done, _ in counted.done] == ["names"]
 
 
-async def test_a_second_server_waits_for_the_first_one(store: WorkspaceStore) -> None:
+async def test_a_second_server_waits_for_the_first_one(objects: ObjectStore) -> None:
+    store = WorkspaceStore(objects, lease_seconds=2, wait_seconds=30)
     one, two = Server(store), Server(store)
     inside = asyncio.Event()
 
     async def first() -> None:
         async with one.call() as work:
             inside.set()
-            await asyncio.sleep(1.5)  # longer than a lease: the signs of life keep it
+            await asyncio.sleep(2.5)  # longer than a lease: the signs of life keep it
             (work / "a").write_text("1")
 
     running = asyncio.ensure_future(first())
@@ -851,7 +852,8 @@ async def test_clocks_that_differ_change_nothing(
     assert collect_garbage(store, older_than=2 * 86_400).removed == []
 
 
-async def test_a_cancelled_call_lets_the_session_go(store: WorkspaceStore) -> None:
+async def test_a_cancelled_call_lets_the_session_go(objects: ObjectStore) -> None:
+    store = WorkspaceStore(objects, lease_seconds=60, wait_seconds=100)
     one, two = Server(store), Server(store)
     inside = asyncio.Event()
 

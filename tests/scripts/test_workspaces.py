@@ -30,7 +30,7 @@ async def test_runs_of_one_session_take_turns_and_sessions_do_not_wait() -> None
             inside.append(key)
             if len(inside) == 2:
                 both_sessions.set()
-            await asyncio.wait_for(both_sessions.wait(), 5)
+            await asyncio.wait_for(both_sessions.wait(), 30)
             inside.remove(key)
 
     await asyncio.gather(*(use(key) for key in ("a", "b", "a", "b")))
@@ -188,7 +188,7 @@ async def test_a_folder_that_is_deeper_than_python_goes_is_deleted_and_those_beh
 
 async def until_removed(workspaces: SessionWorkspaces) -> None:
     """What was forgotten is deleted in a thread of its own."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while workspaces._leaving:  # a thread says nothing
             await asyncio.sleep(0.01)
 

@@ -6,6 +6,7 @@ import http.server
 import io
 import json
 import shutil
+import socket
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -255,16 +256,101 @@ def test_what_a_skill_of_this_machine_needs_here_is_updated_as_it_was_added(
     assert "1 updated" in run("update", "--yes").stdout
 
 
-def test_row_469_what_is_needed_from_the_same_host_is_where_the_user_went_himself():
+@pytest.mark.parametrize("inside", [True, False])
+def test_row_469_what_is_needed_from_the_same_host_is_where_the_user_went_himself(
+    inside: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(web, "_inside", {"git.corp"} if inside else set())
     user = read_origin("git+https://git.corp/a/x.git")
     for needed, is_same in (
-        ("git+https://git.corp/b/y.git", True),
-        ("git@git.corp:b/y.git", True),
+        ("git+https://git.corp/b/y.git", inside),
+        ("git@git.corp:b/y.git", inside),
         ("git+https://rebind.example/b/y.git", False),
         ("/etc", False),
     ):
         assert is_beside(read_origin(needed), [user]) == is_same
     assert not is_beside(read_origin("/etc"), [read_origin("/usr")])
+    by_ssh = read_origin("git@git.corp:a/x.git")
+    assert is_beside(read_origin("git@git.corp:b/y.git"), [by_ssh])  # ssh asks for its key
+    assert is_beside(read_origin("git+https://git.corp/b/y.git"), [by_ssh]) == inside
+
+
+@dataclass
+class TwoAddresses:
+    """A name with one server at an address that stands for a public one, and another one on this machine."""
+
+    url: str
+    public: list[str] = field(default_factory=list)
+    private: list[str] = field(default_factory=list)
+    now: str = "127.0.0.2"
+    archive: bytes = b""
+
+
+@pytest.fixture
+def rebind(monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoAddresses]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            place = str(self.server.server_address[0])
+            (found.public if place == "127.0.0.2" else found.private).append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(found.archive)))
+            self.end_headers()
+            self.wfile.write(found.archive)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    outer = http.server.ThreadingHTTPServer(("127.0.0.2", 0), Handler)
+    inner = http.server.ThreadingHTTPServer(("127.0.0.1", outer.server_address[1]), Handler)
+    for server in (outer, inner):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    found = TwoAddresses(f"http://rebind.example:{outer.server_address[1]}")
+    real = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda host, *a, **k: real(found.now if host == "rebind.example" else host, *a, **k)
+    )
+    monkeypatch.setattr(web, "_is_private", lambda address: address != "127.0.0.2")
+    monkeypatch.setattr(web, "_inside", set())
+    for name in ("http_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    yield found
+    for server in (outer, inner):
+        server.shutdown()
+        server.server_close()
+
+
+def test_row_486_a_host_does_not_lead_inside_once_its_content_came_from_outside(rebind: TwoAddresses):
+    """Seen: the name got the address of this machine, and a path of the stranger's choice was asked for there."""
+    needing = io.BytesIO()
+    with zipfile.ZipFile(needing, "w") as archive:
+        archive.writestr("a/SKILL.md", skill_text("a"))
+    rebind.archive = needing.getvalue()
+    user = read_origin(f"{rebind.url}/a.zip")
+    fetch_skills(user)
+    rebind.now = "127.0.0.1"
+    with pytest.raises(SourceError, match="private address"):
+        fetch_skills(read_origin(f"{rebind.url}/delete.zip"), named_by=(user,))
+    assert (rebind.public, rebind.private) == (["/a.zip"], [])
+    fetch_skills(user)  # the user's own wish, now from inside
+    fetch_skills(read_origin(f"{rebind.url}/b.zip"), named_by=(user,))
+    assert rebind.private == ["/a.zip", "/b.zip"]
+
+
+def test_row_486_an_index_does_not_lead_inside_on_its_own_host(rebind: TwoAddresses):
+    with web.WebClient(f"{rebind.url}/index.json") as client:
+        client.get(f"{rebind.url}/index.json", 1000)
+        rebind.now = "127.0.0.1"
+        with pytest.raises(SourceError, match="had a public address and has a private one now"):
+            client.get(f"{rebind.url}/delete", 1000)
+    assert rebind.private == []
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"])
+def test_row_486_git_goes_inside_only_where_it_cannot_be_led_elsewhere(rebind: TwoAddresses, address: str):
+    rebind.now = address
+    with pytest.raises(SourceError):  # no repository there
+        fetch_skills(read_origin(f"git+{rebind.url}/x.git"))
+    assert web.is_inside("rebind.example") == (address == "127.0.0.1")
 
 
 def test_a_part_of_a_trusted_project_is_trusted(tmp_path: Path):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from repositories import Repository, skill_text
 
+from adk_skills_agent import SkillToolset
 from adk_skills_agent.catalog import RegistryConfig, Scope, SkillsRegistry, skill_source
 from adk_skills_agent.catalog.skill_source import SkillSource, SourceFeed
 from adk_skills_agent.errors import ConfigError, RegistryError, ResourceNotFound, SkillNotFound
@@ -94,7 +95,7 @@ async def test_file_systems_of_fsspec_conform(folder: Path):
 
 
 async def test_row_464_a_new_folder_of_a_bucket_does_not_get_the_name_of_another(
-    folder: Path, caplog: pytest.LogCaptureFixture
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     pytest.importorskip("fsspec")
     source = FsspecSource(folder.as_uri())
@@ -104,11 +105,15 @@ async def test_row_464_a_new_folder_of_a_bucket_does_not_get_the_name_of_another
     for _ in range(2):
         assert [item.name for item in await source.list_metadata()] == [*(item.name for item in expected), "csv"]
         assert b"stranger" not in await source.read_file("csv", "SKILL.md")
+    (folder / "csv").rename(tmp_path / "away")  # as while it is uploaded anew
+    assert [item.name for item in await source.list_metadata()] == ["pdf"]
+    (tmp_path / "away").rename(folder / "csv")
     (folder / "a" / "csv" / "SKILL.md").write_text(skill_text("pdf"))
     for _ in range(2):
         assert await source.list_metadata() == expected
     assert [record.message for record in caplog.records] == [
-        "The skill 'a/csv' of a source was called 'csv', and calls itself 'pdf' now, so it is left out."
+        "The skill 'a/csv' of a source is left out: 'csv' has had its name first.",
+        "The skill 'a/csv' of a source was called 'csv', and calls itself 'pdf' now, so it is left out.",
     ]
 
 
@@ -311,17 +316,17 @@ async def test_row_463_who_loads_a_skill_meanwhile_does_not_hold_the_event_loop(
 
     def held(*_: object) -> None:
         writing.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
 
     monkeypatch.setattr(SourceFeed, "_write", held)
     feed._listed = {}
     look = asyncio.create_task(asyncio.to_thread(feed.look, now=True))
-    assert await asyncio.to_thread(writing.wait, 10)
+    assert await asyncio.to_thread(writing.wait, 30)
     asyncio.get_running_loop().call_later(0.1, go_on.set)  # never, where the loop stands still
     began = time.monotonic()
     await feed.fetch("csv")
     await look
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     feed.close()
 
 
@@ -373,6 +378,80 @@ def test_the_higher_priority_wins_and_a_filter_hides(registry: SkillsRegistry):
     registry.remove_source("high")
     assert registry.load_skill("pdf").instructions == "Do it."
     registry.remove_source("low")
+
+
+def listing(*names: str) -> Steered:
+    source = Steered()
+    source.trees = {name: trees()[name] for name in names}
+    return source
+
+
+def test_row_485_a_source_does_not_get_the_name_that_one_before_it_took_back(registry: SkillsRegistry):
+    first, other = listing("pdf", "csv"), listing("csv")
+    registry.add_source(first, name="first")
+    registry.add_source(other, name="other")
+    first.trees = {"csv": trees()["csv"]}
+    other.trees = trees()
+    registry.refresh()
+    assert list(registry) == ["csv"]
+    (told,) = [one for one in registry.diagnostics if one.code == "name-taken"]
+    assert "'pdf'" in told.message
+    first.trees = trees()
+    registry.refresh()
+    assert list(registry) == ["csv", "pdf"]
+    registry.remove_source("first")  # that is the owner's wish
+    assert list(registry) == ["csv", "pdf"]
+    registry.remove_source("other")
+
+
+def test_row_485_of_two_sources_of_one_priority_the_one_that_had_a_name_keeps_it(registry: SkillsRegistry):
+    stranger, own = listing("csv"), listing("csv", "pdf")
+    own.trees["pdf"] = trees()["pdf"]
+    registry.add_source(stranger, name="stranger")
+    registry.add_source(own, name="own")
+    stranger.trees = trees()
+    registry.refresh()
+    assert registry.load_skill("pdf").instructions == "Do it."
+    assert ([read[0] for read in own.reads], stranger.reads) == (["pdf"] * 3, [])
+    assert [one.code for one in registry.diagnostics if "'pdf'" in one.message] == ["name-taken"]
+    registry.remove_source("stranger")
+    registry.remove_source("own")
+
+
+def test_row_485_a_source_that_answers_late_gets_the_names_that_are_its_own(registry: SkillsRegistry):
+    first, other = listing("pdf"), listing("pdf", "csv")
+    first.fails = True
+    registry.add_source(first, name="first", interval=0)
+    registry.add_source(other, name="other")
+    assert (registry.unanswered("pdf"), registry.unanswered("no-such")) == ("first", "first")
+    first.fails = False
+    registry.refresh()
+    assert (registry.unanswered("pdf"), registry.unanswered("no-such")) == ("", "")
+    assert registry.load_skill("pdf").instructions == "Do it."
+    assert other.reads == []
+    registry.remove_source("first")
+    registry.remove_source("other")
+
+
+def test_row_485_a_skill_that_grants_name_is_hidden_until_it_is_known_whose_the_name_is(registry: SkillsRegistry):
+    first, other = listing("pdf"), listing("pdf", "csv")
+    first.fails = True
+    registry.add_source(first, name="first", interval=0)
+    registry.add_source(other, name="other")
+    for settings in (
+        {"grants": {"pdf/count.py": {"KEY": "x"}}},
+        {"grants": {"pdf": {"KEY": "x"}}},
+        {"permissions": {"default": "ask", "skills": {"pdf": "allow"}}},
+    ):
+        toolset = SkillToolset(registry, **settings)  # type: ignore[arg-type]
+        assert toolset.runtime.source.names() == ["csv"]
+        assert toolset.runtime.source.local("pdf") is None
+    assert SkillToolset(registry).runtime.source.names() == ["csv", "pdf"]
+    first.fails = False
+    registry.refresh()
+    assert toolset.runtime.source.names() == ["csv", "pdf"]
+    registry.remove_source("first")
+    registry.remove_source("other")
 
 
 @pytest.mark.parametrize("how", ["hangs", "blocks its thread", "raises"])

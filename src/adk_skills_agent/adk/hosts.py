@@ -112,7 +112,7 @@ async def hosts_of_call(runtime: SkillRuntime, tool_context: ToolContext, skill:
 def _is_asked_about(rules: HostRules, host: str) -> bool:
     """Whether a name in the state may be one of those: a client may write any text there, and its own yes (row 324)."""
     try:
-        name, port = parse_host(host)
+        name, port, _ = parse_host(host)
     except ConfigError:
         return False
     return host == (name if port is None else f"{name}:{port}") and verdict_of(rules, host) is Verdict.ASK

@@ -207,6 +207,11 @@ class Permissions:
         """Whether the agent must not know that this skill exists."""
         return self._of_skill(name, scope)[0] is Verdict.DENY
 
+    def names(self, skill: str) -> bool:
+        """Whether a rule allows something to a skill of this very name."""
+        rules = (rule for rule in (*self.rules, *self.hosts) if rule.verdict is Verdict.ALLOW and rule.names_its_skill)
+        return any(rule.is_for(skill) for rule in rules)
+
     def keeps_apart(self, outer: tuple[str, Scope], inner: tuple[str, Scope]) -> bool:
         """Whether a skill in another one's folder has rules that would not hold if it were a part of that one."""
         of_outer, rule_of_outer, _ = self._of_skill(*outer)

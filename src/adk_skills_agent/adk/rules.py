@@ -158,6 +158,8 @@ def require_grammar() -> None:
 
 def check_host_rule(rule: Rule) -> None:
     """Hosts have the wildcards of the network policy, so that a rule can be kept by the proxy."""
+    if "=" in rule.pattern:
+        raise ConfigError(f"{rule}: a rule opens no private network. Write the host with its network in a grant.")
     host = rule.target
     if host == "*" and rule.verdict is Verdict.ALLOW:
         raise ConfigError(

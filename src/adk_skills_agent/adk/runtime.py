@@ -284,6 +284,7 @@ def make_runtime(
         registry,
         user_catalog=given.get("user_skills"),
         hides=rules.hides,
+        named_by=(grants.names, rules.names),
         apart=rules.keeps_apart,
         cache_turns=limits.cache_turns,
         integrity=check,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shlex
@@ -47,6 +48,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 """How long whoever asks whether anything is new waits for the answer."""
+_MOST_NAMES = 200_000  # whose first place is remembered
 _MAX_LOADED = 64  # skills whose instructions are kept in memory; more are read again
 
 
@@ -69,6 +71,7 @@ class SkillsRegistry(CatalogReader):
         self._current = CatalogSnapshot()
         self._explicit: dict[ScanRoot, None] = {}
         self._feeds: dict[str, SourceFeed] = {}
+        self._first = _FirstPlaces()
         self._not_paths: list[Diagnostic] = []
         self._cwd: str | None = None
         self._packages: tuple[list[ScanRoot], list[Diagnostic]] | None = None
@@ -249,6 +252,24 @@ class SkillsRegistry(CatalogReader):
         feed = self._feed_of(entry) if entry is not None else None
         return feed is not None and feed.source.ignores_allowed_tools
 
+    def unanswered(self, name: str) -> str:
+        """The source that goes before the place of a name, or has no place before it, and has listed nothing yet.
+
+        It may have a skill of that name. Empty when there is none.
+        """
+        if all(feed.has_listed for feed in self._feeds.values()):
+            return ""
+        entry = entry_named(self._current, name)
+        for feed in self._feeds_in_order():
+            if entry is not None and feed.has(entry.location):
+                return ""
+            if not feed.has_listed and (entry is None or self._feed_of(entry) is not None):
+                return feed.name
+        return ""
+
+    def _feeds_in_order(self) -> list[SourceFeed]:
+        return sorted(self._feeds.values(), key=lambda one: -one.priority)
+
     def _ensure(self, entry: IndexedSkill) -> None:
         if self._feeds and (feed := self._feed_of(entry)) is not None:
             feed.ensure(entry.name)
@@ -352,7 +373,8 @@ class SkillsRegistry(CatalogReader):
             scans[root] = self._scan(root)
         self._scans = scans
         shadowed: dict[str, str] = {}
-        skills, origins, counts = _merge(scans, problems, shadowed)
+        self._first.look(scans, self._feeds_in_order())
+        skills, origins, counts = _merge(scans, problems, shadowed, self._first)
         problems.extend(_without_skills(scans))
         problems.extend(self._cache.problems)
         self._origins = origins
@@ -382,7 +404,7 @@ class SkillsRegistry(CatalogReader):
         yield from self._explicit
         if self._cwd is not None:
             yield from self._scope_roots(problems)
-        for feed in sorted(self._feeds.values(), key=lambda one: -one.priority):
+        for feed in self._feeds_in_order():
             yield feed.root
 
     def _scope_roots(self, problems: list[Diagnostic]) -> Iterator[ScanRoot]:
@@ -473,12 +495,48 @@ def _require_existing(
     )
 
 
+class _FirstPlaces:
+    """Where each name was first, once there are sources: authors write names, and grants and rules go by them.
+
+    A name stays with its place against every source that does not go before it (row 485).
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[str, ScanRoot] = {}
+        self._order: dict[ScanRoot, tuple[int, int]] = {}
+        self._settled: set[ScanRoot] = set()
+
+    def look(self, roots: Iterable[ScanRoot], feeds: Iterable[SourceFeed]) -> None:
+        """Take the places that there are now, in the order of precedence."""
+        sources = {feed.root: feed for feed in feeds}
+        places = list(roots) if sources else []
+        self._order = {
+            root: (1, -sources[root].priority) if root in sources else (0, number) for number, root in enumerate(places)
+        }
+        known = itertools.takewhile(lambda root: sources[root].has_listed, sources)
+        self._settled = {*known, *(root for root in places if root not in sources)}
+
+    def holder(self, name: str, root: ScanRoot) -> ScanRoot | None:
+        """The place that keeps a source from having a name; None when it may."""
+        had = self._first.get(name)
+        if had is None or had == root or root.scope is not Scope.SOURCE or had not in self._order:
+            return None
+        return had if self._order[had] <= self._order[root] else None
+
+    def remember(self, origins: Mapping[str, ScanRoot]) -> None:
+        """Remember whose the names are, as far as no source that goes before may have them, too."""
+        for name, root in origins.items() if self._order else ():
+            if root in self._settled and (name in self._first or len(self._first) < _MOST_NAMES):
+                self._first[name] = root
+
+
 def _merge(
-    scans: dict[ScanRoot, Scan], problems: list[Diagnostic], shadowed: dict[str, str]
+    scans: dict[ScanRoot, Scan], problems: list[Diagnostic], shadowed: dict[str, str], first: _FirstPlaces
 ) -> tuple[dict[str, IndexedSkill], dict[str, ScanRoot], dict[ScanRoot, int]]:
     """One skill for each name: of the first root in the order of precedence, and there the first found (C8 to C10).
 
-    Those that lie in the folder of another skill come last: who installs one knows its own name only (row 398).
+    Those that lie in the folder of another skill come last: who installs one knows its own name only (row 398). A
+    source does not get a name that another place has had (``first``).
     """
     skills: dict[str, IndexedSkill] = {}
     origins: dict[str, ScanRoot] = {}
@@ -489,12 +547,17 @@ def _merge(
             for skill in result.skills if result.nested or not are_nested else ():
                 if (skill.location in result.nested) is not are_nested:
                     continue
+                had = first.holder(skill.name, root)
+                if had is not None and skill.name not in skills:
+                    problems.append(_taken(skill, root, had))
+                    continue
                 winner = skills.setdefault(skill.name, skill)
                 if winner is skill:
                     origins[skill.name] = root
                 elif not _is_same_file(winner, skill):
                     shadowed[skill.location] = winner.location
                     problems.append(_shadowed(skill, root, winner, origins[skill.name]))
+    first.remember(origins)
     found = Counter(origins.values())
     return dict(sorted(skills.items())), origins, {root: found[root] for root in scans}
 
@@ -521,6 +584,14 @@ def _shadowed(skill: IndexedSkill, root: ScanRoot, winner: IndexedSkill, winner_
         f"name in {shown(winner.location)} ({place_name(winner_root)}). Rename one of them to have both."
     )
     return Diagnostic("shadowed-skill", Severity.WARNING, message, shown(skill.location))
+
+
+def _taken(skill: IndexedSkill, root: ScanRoot, had: ScanRoot) -> Diagnostic:
+    message = (
+        f"The skill {skill.name!r} of {place_name(root)} is left out until the program starts again: {place_name(had)} "
+        "had a skill of that name, and grants and rules go by names."
+    )
+    return Diagnostic("name-taken", Severity.WARNING, message)
 
 
 def _same(old: object, new: dict[str, IndexedSkill]) -> bool:

@@ -53,13 +53,14 @@ class FirstNames:
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
         self._places: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._told: set[str | tuple[str, str]] = set()
 
     def places(self, names: Mapping[str, str]) -> list[str]:
         """The places in the order in which they count, of those with one name first the one that had it first.
 
         Of new ones it is the one that is called so. ``names`` is what each place calls itself now. One that called
-        itself otherwise when it was first seen is left out until the process is started anew, and the log says so once.
+        itself otherwise when it was first seen is left out until the process is started anew, and so is one whose name
+        was another's, which is away; the log says so once.
         """
         for place, name in names.items():
             if place not in self._first and len(self._first) >= _MOST_PLACES:  # a source may have ever new ones
@@ -77,7 +78,12 @@ class FirstNames:
         kept.sort(key=lambda place: place.rpartition("/")[2] != names[place])
         for place in kept:
             self._places.setdefault(normalise_name(names[place]), place)
-        return sorted(kept, key=lambda place: self._places[normalise_name(names[place])] != place)
+        holders = {place: self._places[normalise_name(names[place])] for place in kept}
+        for place, holder in holders.items():
+            if holder not in holders and (place, holder) not in self._told:
+                self._told.add((place, holder))
+                logger.warning("The skill %r of a source is left out: %r has had its name first.", place, holder)
+        return sorted((place for place in kept if holders[place] in holders), key=lambda place: holders[place] != place)
 
 
 class SkillSource(ABC):
@@ -208,6 +214,11 @@ class SourceFeed:
         """Where the registry finds what the source listed."""
         folder = str(self._folder)
         return ScanRoot(folder, Scope.SOURCE, max_depth=1, boundary=real_path(folder))
+
+    @property
+    def has_listed(self) -> bool:
+        """Whether it is known what it has, be it from a list that was kept."""
+        return self._listed is not None
 
     def has(self, location: str) -> bool:
         """Whether a SKILL.md is one of this source."""

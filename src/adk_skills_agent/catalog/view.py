@@ -82,6 +82,11 @@ class CatalogReader(ABC):
         """Whether there are skills whose files are not known before they are fetched."""
         return False
 
+    def unanswered(self, name: str) -> str:
+        """The source that may have a skill of that name, goes first and has listed nothing yet; empty for none."""
+        del name
+        return ""
+
     def ignores_allowed_tools(self, name: str) -> bool:
         """Whether ``allowed-tools`` of a skill counts for nothing, because of where it comes from."""
         del name
@@ -269,6 +274,10 @@ class SkillsView(CatalogReader):
     def has_sources(self) -> bool:
         """Whether there are skills whose files are not known before they are fetched."""
         return self._source.has_sources
+
+    def unanswered(self, name: str) -> str:
+        """As the whole catalog has it."""
+        return self._source.unanswered(name)
 
     def ignores_allowed_tools(self, name: str) -> bool:
         """As the whole catalog has it."""

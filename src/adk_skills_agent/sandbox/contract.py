@@ -76,7 +76,9 @@ class Network:
 
     Attributes:
         mode: One of the four.
-        hosts: For ``allow``: names and ``*.example.org``, with a port (``db.example.org:5432``) or on ``ports``.
+        hosts: For ``allow``: names and ``*.example.org``, with a port (``db.example.org:5432``) or on ``ports``. Their
+            servers must be at public addresses, but for ``files.corp.example=10.20.0.0/16``: that one may be in this
+            private network.
         ports: Of hosts that name none.
         refused: For ``allow``: names and wildcards that stay out of reach although a wider entry of ``hosts`` has them;
             ``*`` for everything that ``hosts`` does not have. With it ``hosts`` may be empty: then nothing can be

@@ -40,7 +40,8 @@ class Grant:
 
     Args:
         hosts: Names it may connect to, through the checking proxy: ``api.example.org``, ``*.example.org`` (sub-domains
-            at any depth), ``db.example.org:5432``. Without a port those of the policy's network hold (443).
+            at any depth), ``db.example.org:5432``. Without a port those of the policy's network hold (443). With
+            ``=10.20.0.0/16`` behind it the server may be in that private network.
         env: Variables; a :class:`Secret` reaches this skill's scripts and nobody else.
         programs: Programs of this machine that lie outside the folders every script sees: a file, or the folder of an
             installation (its ``bin`` is searched, or the folder itself), as absolute paths, or a name that the agent's
@@ -109,8 +110,8 @@ def network_of(network: Network, granted: Sequence[str], rules: HostRules = NO_H
     listed = network.hosts if network.mode == "allow" else ()
     wanted = dict.fromkeys((*listed, *granted, *rules.allowed))
     hosts = tuple(host for host in wanted if not any(within(host, pattern) for pattern in rules.denied))
-    approved = {parse_host(host)[0] for host in rules.allowed}
-    asked = [one for one in rules.asked if one == "*" or parse_host(one)[0] not in approved]
+    approved = {parse_host(host).key for host in rules.allowed}
+    asked = [one for one in rules.asked if one == "*" or parse_host(one).key not in approved]
     if not hosts and not asked:
         return Network.none() if network.mode == "allow" else network
     return replace(
@@ -122,7 +123,7 @@ def within(host: str, pattern: str) -> bool:
     """Whether everything that a host or wildcard means is meant by a pattern, too; ports aside."""
     if pattern == "*":
         return True
-    name, wide = parse_host(host)[0], parse_host(pattern)[0]
+    name, wide = parse_host(host).key, parse_host(pattern).key
     return name == wide or (wide.startswith(".") and name.endswith(wide))
 
 
@@ -185,6 +186,10 @@ class Grants:
     def has(self, skill: str) -> bool:
         """Whether commands of a skill get more than those of no skill."""
         return name_in_rules(skill) in self._by_name
+
+    def names(self, skill: str) -> bool:
+        """Whether anything is granted to a skill or to one of its scripts by its name."""
+        return any(key.partition("/")[0] == name_in_rules(skill) for key in self._by_name)
 
     def hosts_of(self, skill: str, script: str, has: HasFile = lambda _path: False) -> tuple[str, ...]:
         """The hosts one script may connect to besides those of the policy."""

@@ -173,8 +173,9 @@ def opened(
 
     With ``allow_private`` a web server may send us to private addresses. ``tag`` is what ``origin.ref``, a commit, was
     found by: its signature counts, too. ``named_by`` are the sources that the user named, when a file in them named
-    this one: it is at a private address only on the same host (row 148). It is empty where nobody whom the user named
-    did (row 427). Raises ``SourceError`` when it cannot be fetched, or nobody signed it and that is required.
+    this one: it is at a private address only on the same host, if that was at one, too (row 148). It is empty where
+    nobody whom the user named did (row 427). Raises ``SourceError`` when it cannot be fetched, or nobody signed it and
+    that is required.
     """
     if signatures is not None and signatures.required and origin.kind not in {OriginKind.GIT, OriginKind.ARCHIVE}:
         from adk_skills_agent.sources.signatures import unsigned
@@ -260,11 +261,17 @@ def is_named_with(origin: Origin, others: Sequence[Origin]) -> bool:
 
 
 def is_beside(origin: Origin, others: Iterable[Origin]) -> bool:
-    """Whether a source is on the host of one of others."""
-    from adk_skills_agent.sources.http import authority
+    """Whether a source is on the host of one of others, and may be at a private address as that is.
 
-    host = authority(_url_of(origin))[0]
-    return bool(host) and host in {authority(_url_of(one))[0] for one in others}
+    The host is theirs who name it, and so are its addresses: what came from a public one says nothing of private ones
+    (row 486). ssh asks the host for its key.
+    """
+    from adk_skills_agent.sources.http import authority, is_inside
+
+    url = _url_of(origin)
+    host = authority(url)[0]
+    same = [urlsplit(other).scheme for other in map(_url_of, others) if authority(other)[0] == host]
+    return bool(host) and (("ssh" in same and url.startswith("ssh://")) or (bool(same) and is_inside(host)))
 
 
 def _is_here(origin: Origin) -> bool:

@@ -326,7 +326,7 @@ def checkout(
     except OSError as error:
         raise _no_room(error) from error
     try:
-        _configure(folder, url, () if addresses is None else _pinned(url, addresses))
+        _configure(folder, url, _pinned_inside(url) if addresses is None else _pinned(url, addresses))
         with _naming(url):
             try:
                 commit = _fetched(folder, url, ref)
@@ -422,6 +422,20 @@ def _pinned(url: str, addresses: Sequence[str]) -> tuple[tuple[str, str], ...]:
     listed = ",".join(f"[{one}]" if ":" in one else one for one in addresses or ("255.255.255.255",))
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return (("http.curloptResolve", f"{parts.hostname}:{port}:{listed}"),)
+
+
+def _pinned_inside(url: str) -> tuple[tuple[str, str], ...]:
+    """The same for a server that the user named, if it is in a private network: then its skills may need others there.
+
+    That holds only for what surely came from there (row 486), so not with a git that cannot be told.
+    """
+    from adk_skills_agent.sources.http import addresses_inside, note_inside
+
+    addresses = addresses_inside(url)
+    if not addresses or _git_version() < _KNOWS_ADDRESSES:
+        return ()
+    note_inside(url)
+    return _pinned(url, addresses)
 
 
 def _as_options(settings: Iterable[tuple[str, str]]) -> list[str]:

@@ -36,6 +36,7 @@ class WebClient:
 
         self._named = authority(named)
         self._allow_private = allow_private
+        self._was_public = False
         self._client = httpx.Client(
             verify=ssl.create_default_context(), timeout=SECONDS, follow_redirects=False, trust_env=True
         )
@@ -97,7 +98,10 @@ class WebClient:
             watched: dict[str, Any] = {}
             if not private_is_fine:
                 refuse_private(url)
-                if not _has_proxy(url):  # which looks the name up itself, and is at a private address often
+            if not _has_proxy(url):  # which looks the name up itself, and is at a private address often
+                if authority(url) == self._named:
+                    watched["trace"] = functools.partial(self._note_peer, url)
+                elif not private_is_fine:
                     watched["trace"] = functools.partial(_refuse_peer, url)
             wanted = {**headers, "Accept-Encoding": "identity"}
             with self._client.stream("GET", url, headers=wanted, extensions=watched) as answer:
@@ -109,6 +113,20 @@ class WebClient:
                 raise SourceError(f"{_plain(url)} leads from https to {_plain(target)}, which is not followed.")
             url = target
         raise SourceError(f"{_plain(url)} redirects more than {MAX_REDIRECTS} times.")
+
+    def _note_peer(self, url: str, event: str, about: Mapping[str, Any]) -> None:
+        """Look where the host is that the user named: what came from a public address may not lead inside (row 486)."""
+        if event != "connection.connect_tcp.complete":
+            return
+        is_private = _is_private(str(about["return_value"].get_extra_info("server_addr")[0]))
+        if is_private and self._was_public and not self._allow_private:
+            about["return_value"].close()
+            raise SourceError(
+                f"{_plain(url)} had a public address and has a private one now, so it is not asked again. "
+                "Allow it with --allow-private if that is meant."
+            )
+        self._was_public = not is_private
+        (_inside.add if is_private else _inside.discard)(authority(url)[0])
 
 
 class MissingPage(SourceError):
@@ -205,6 +223,36 @@ def _proxy_of(url: str) -> str:
     return "" if proxy_bypass(parts.netloc.rpartition("@")[2]) else named
 
 
+_inside: set[str] = set()
+"""Hosts that the user named and that answered at a private address: what their skills need may be there, too."""
+
+
+def is_inside(host: str) -> bool:
+    """Whether the user named something on a host, and this process has had it from a private address (row 486)."""
+    return host in _inside
+
+
+def addresses_inside(url: str) -> tuple[str, ...]:
+    """The addresses of a URL that the user named, if all of them are private; else none.
+
+    Whoever connects to these alone has what it gets from the private network.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or _has_proxy(url):
+        return ()
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ()
+    addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    return addresses if all(map(_is_private, addresses)) else ()
+
+
+def note_inside(url: str) -> None:
+    """Remember that a host which the user named answered at a private address."""
+    _inside.add(authority(url)[0])
+
+
 def _refuse_peer(url: str, event: str, about: Mapping[str, Any]) -> None:
     """Look at the address that was connected to, before anything is sent: a name may have a new one (row 147)."""
     if event != "connection.connect_tcp.complete":
@@ -216,10 +264,14 @@ def _refuse_peer(url: str, event: str, about: Mapping[str, Any]) -> None:
         raise
 
 
-def _refuse_address(text: str, url: str) -> None:
+def _is_private(address: str) -> bool:
     from adk_skills_agent.sandbox import address_refusal  # the proxy of runs asks the same
 
-    if address_refusal(text) is not None:
+    return address_refusal(address) is not None
+
+
+def _refuse_address(text: str, url: str) -> None:
+    if _is_private(text):
         raise SourceError(
             f"{_plain(url)} is at a private address, and not you but others named it, so it is not fetched. "
             "Allow it with --allow-private if that is meant."

@@ -327,6 +327,7 @@ async def test_granted_programs_are_on_the_path_of_their_skill_alone(
         (lambda: Permissions(hosts={"*": "allow"}), "too much to allow"),
         (lambda: Permissions(hosts={"a*.test": "deny"}), "where none can be"),
         (lambda: Permissions(hosts={"x.test:80": "deny"}), "only 'allow'"),
+        (lambda: Permissions(hosts={"s/x.test=10.0.0.0/8": "allow"}), "opens no private network"),
         (lambda: Permissions(grants={"a": {"host": ["x.test"]}}), "Did you mean 'hosts'"),
         (lambda: Permissions(grants={"a": {"env": {"K": {"secret": "NO_SUCH_VARIABLE_HERE"}}}}), "is not set"),
         (lambda: Permissions(grants={"a": {"env": {"K": 5}}}), "Put it in quotes"),

@@ -355,6 +355,36 @@ async def test_row_356_a_registrys_id_with_a_slash_is_no_script_of_another_skill
         await toolset.close()
 
 
+async def test_row_485_a_local_skill_that_is_gone_for_a_moment_is_not_the_registry_s(
+    make_skill: Callable[..., Path], tmp_path: Path
+) -> None:
+    """As when ``git pull`` changes the folder: a stranger's skill of the registry got the local one's keys."""
+    stranger = adk_skills.Skill(
+        frontmatter=adk_skills.Frontmatter(name="weather", description="Does it."), instructions="A stranger's."
+    )
+
+    class Registry(adk_skills.SkillRegistry):
+        async def get_skill(self, *, name: str) -> adk_skills.Skill:
+            return stranger
+
+        async def search_skills(self, *, query: str) -> list[adk_skills.Frontmatter]:
+            return []
+
+    folder = make_skill("weather")
+    for grants in ({"weather": {"KEY": "x"}}, {}):
+        toolset = SkillToolset.from_dirs([folder.parent], registry=Registry(), grants=grants)
+        source = toolset.runtime.source
+        assert source.names() == ["weather"]
+        folder.rename(tmp_path / "away")
+        assert source.catalog is not None
+        source.catalog.refresh()
+        assert source.names() == []
+        found = await source.get("weather")
+        assert (found is None) is bool(grants)
+        (tmp_path / "away").rename(folder)
+        await toolset.close()
+
+
 async def test_grants_and_rules_for_an_id_with_a_slash_spell_it_otherwise(
     make_skill: Callable[..., Path], rehearse: Any, ask: Any
 ) -> None:

@@ -57,14 +57,14 @@ async def test_googles_own_executor_runs_shell_scripts_and_tells_both_streams(
     tools: Path, rehearse: Any, ask: Any
 ) -> None:
     """What was printed until the timeout is there, and stderr is apart from stdout."""
-    toolset = SkillToolset.from_dirs([tools], code_executor=GoogleExecutor(timeout_seconds=20), script_timeout=1)
+    toolset = SkillToolset.from_dirs([tools], code_executor=GoogleExecutor(timeout_seconds=20), script_timeout=3)
     calls = [("run_skill_script", {"skill_name": "tools", "file_path": path}) for path in ("hello.sh", "slow.sh")]
     answered = await ask(agent_with(rehearse(many_calls(*calls)), toolset), "go")
     good, late = (result for _, result in answered.results)
     assert (good["status"], good["stdout"], good["stderr"]) == ("warning", "hello \n", "careful\n")
     assert good["return_code"] == 0
     assert (late["status"], late["stdout"], late["timed_out"]) == ("error", "started\n", True)  # row 1b: lost there
-    assert (late["stderr"], late["return_code"], late["reason"]) == ("Timed out after 1s", -1, "timeout")
+    assert (late["stderr"], late["return_code"], late["reason"]) == ("Timed out after 3s", -1, "timeout")
 
 
 @pytest.mark.requirement("S0-58", "S0-69")

@@ -216,7 +216,7 @@ async def test_a_command_as_google_adk_asks_for_it_runs_the_script(
 async def test_failures_timeouts_and_other_languages_in_an_environment(
     tools: Path, environment: Counting, rehearse: Any, ask: Any
 ) -> None:
-    toolset = SkillToolset.from_dirs([tools], environment=environment, script_timeout=1)
+    toolset = SkillToolset.from_dirs([tools], environment=environment, script_timeout=3)
     server = rehearse(many_calls(call("fail.sh"), call("slow.sh"), call("tool.rb")))
     failed, late, ruby = (result for _, result in (await ask(agent_with(server, toolset), "go")).results)
     assert (failed["status"], failed["exit_code"], failed["reason"]) == ("error", 4, "exit_code")

@@ -155,7 +155,7 @@ async def test_what_a_script_leaves_becomes_artifacts_and_what_does_not_fit_is_s
 @pytest.mark.requirement("S0-13", "S0-74")
 async def test_the_script_timeout_holds_in_our_sandbox(tools: Path, rehearse: Any, ask: Any) -> None:
     """S0-13, S0-74: for Python too."""
-    toolset = SkillToolset.from_dirs([tools], policy="trusted", script_timeout=1)
+    toolset = SkillToolset.from_dirs([tools], policy="trusted", script_timeout=3)
     result = await result_of(ask, rehearse(run("slow.py")), toolset)
     assert (result["status"], result["reason"], result["timed_out"], result["return_code"]) == (
         "error",

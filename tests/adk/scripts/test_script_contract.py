@@ -341,7 +341,7 @@ async def test_what_a_script_has_started_ends_with_its_time(
     alive = tmp_path / "alive"
     alive.mkdir()
     beat = f"import time\nwhile True:\n    open('{alive}/beat', 'a').write('.')\n    time.sleep(0.02)"
-    toolset = SkillToolset.from_dirs([tools], script_timeout=2, **BACKENDS[backend](tmp_path))
+    toolset = SkillToolset.from_dirs([tools], script_timeout=4, **BACKENDS[backend](tmp_path))
     python, shell = await answers(
         ask,
         rehearse,

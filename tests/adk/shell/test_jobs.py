@@ -357,7 +357,7 @@ async def test_the_end_of_one_toolset_leaves_the_jobs_of_another_alone() -> None
 
 
 async def test_waiting_for_a_job_holds_no_thread(desk: Desk) -> None:
-    await desk("execute", command="sleep 3", background=True)
+    await desk("execute", command="sleep 6", background=True)
     waiting = [asyncio.create_task(desk("job_output", id="job-1", wait=20)) for _ in range(40)]
     await asyncio.sleep(0.1)
     answer = await desk("execute", command="echo now")
@@ -547,7 +547,7 @@ async def test_who_waits_for_the_end_of_a_stopped_job_holds_no_thread() -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     stopping = [asyncio.ensure_future(jobs.stop(job)) for _ in range(3)]
     await asyncio.sleep(0.05)
-    assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 5) == "free"
+    assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 30) == "free"
     assert not any(one.done() for one in stopping)
     may_end.set()
     await asyncio.gather(*stopping)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -85,7 +88,26 @@ async def test_an_image_without_skills_has_none_and_each_is_built_once(container
         assert "data.txt" in found
 
 
-async def test_row_472_neither_mounts_nor_a_bases_own_instructions_lead_out_of_a_build(
+def with_settings_in_small_letters(image: bytes) -> bytes:
+    """An image of which Go reads the same settings, as whoever pushes it to a registry may write them."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(image)) as packed, tarfile.open(fileobj=made, mode="w") as out:
+        [told] = json.load(packed.extractfile("manifest.json") or io.BytesIO())
+        settings = packed.extractfile(told["Config"])
+        assert settings is not None
+        changed = settings.read().replace(b'"OnBuild"', b'"onbuild"')
+        small = {"Config": f"{hashlib.sha256(changed).hexdigest()}.json", "RepoTags": ["adk-skills-test:small"]}
+        for member in packed:
+            if member.name not in {told["Config"], "manifest.json", "repositories", "index.json", "oci-layout"}:
+                out.addfile(member, packed.extractfile(member) if member.isreg() else None)
+        for name, data in ((str(small["Config"]), changed), ("manifest.json", json.dumps([told | small]).encode())):
+            header = tarfile.TarInfo(name)
+            header.size = len(data)
+            out.addfile(header, io.BytesIO(data))
+    return made.getvalue()
+
+
+async def test_rows_472_and_487_neither_mounts_nor_a_bases_own_instructions_lead_out_of_a_build(
     containers: ContainerMode, tmp_path: Path
 ) -> None:
     """Seen with Podman 4.3: the cache was any folder of the machine, or another task's."""
@@ -105,10 +127,15 @@ async def test_row_472_neither_mounts_nor_a_bases_own_instructions_lead_out_of_a
         container_image._check_base(client, "a task", built, "", time.monotonic() + 60)
         with pytest.raises(BuildError, match="has ONBUILD instructions"):  # which Podman's inspect does not tell
             container_image._check_base(client, "a task", "adk-skills-test:triggers", "", time.monotonic() + 60)
+        client.images.load(with_settings_in_small_letters(b"".join(client.api.get_image("adk-skills-test:triggers"))))
+        with pytest.raises(BuildError, match="has ONBUILD instructions"):
+            container_image._check_base(client, "a task", "adk-skills-test:small", "", time.monotonic() + 60)
         with pytest.raises(BuildError, match=r"is for .* here, and not for linux/s390x"):
             container_image._check_base(client, "a task", built, "linux/s390x", time.monotonic() + 60)
     finally:
-        client.images.remove("adk-skills-test:triggers")
+        for tag in ("triggers", "small"):
+            with contextlib.suppress(docker.errors.ImageNotFound):
+                client.images.remove(f"adk-skills-test:{tag}")
 
 
 async def test_mounts_and_platforms_of_usual_dockerfiles_are_built(containers: ContainerMode, tmp_path: Path) -> None:

@@ -299,6 +299,25 @@ def test_row_472_no_base_is_hidden_from_who_looks_at_its_instructions(text: str)
 
 
 @pytest.mark.parametrize(
+    "inside",
+    [
+        "FROM evil/one",
+        "\tfrom --platform=linux/amd64 evil/one AS x",
+        "FROM \\\nevil/one",
+        "FR\\\nOM evil/one",
+        "FROM \\\n\nevil/one",
+        "FROM tarball:/var/backup.tar.gz AS s",
+        "FROM debian AS other",
+    ],
+)
+def test_row_487_a_here_document_has_no_base_for_engines_that_do_not_know_it(inside: str) -> None:
+    """Seen: Podman 4.3 ran the ONBUILD of a base that stood in one, which nobody had looked at."""
+    for before in ("RUN <<EOF", "COPY <<'EOF' /x", "RUN <<EOF\nimport sys\nEOF\nRUN <<EOF"):
+        with pytest.raises(ConfigError, match="begins with FROM"):
+            for_engine(f"FROM \\\n debian\n{before}\n{inside}\nEOF\nRUN true\n")
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "ARG V=12\nARG IMAGE=debian:$V\nFROM --platform=linux/amd64 ${IMAGE} AS Build_1\nFROM scratch\n",

@@ -255,14 +255,15 @@ async def test_a_reward_that_is_a_link_to_a_secret_is_not_read(local: LocalMode,
 
 async def test_a_cancelled_command_leaves_nothing_running_and_the_box_usable(box: TaskEnvironment) -> None:
     try:
-        running = asyncio.create_task(box.run(("sleep", "87654"), seconds=600))
+        nap = f"876.{os.getpid()}"
+        running = asyncio.create_task(box.run(("sleep", nap), seconds=600))
         await _until(
-            lambda: any(_command(path) == b"sleep\x0087654\x00" for path in Path("/proc").glob("[0-9]*/cmdline"))
+            lambda: any(_command(path) == f"sleep\0{nap}\0".encode() for path in Path("/proc").glob("[0-9]*/cmdline"))
         )
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert not any(_command(path) == b"sleep\x0087654\x00" for path in Path("/proc").glob("[0-9]*/cmdline"))
+        assert not any(_command(path) == f"sleep\0{nap}\0".encode() for path in Path("/proc").glob("[0-9]*/cmdline"))
         assert await output(box, "echo usable") == "usable\n"
     finally:
         await box.close()

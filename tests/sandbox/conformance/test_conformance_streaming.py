@@ -19,7 +19,7 @@ def written(events: list[object], stream: str) -> bytes:
 
 
 async def test_the_events_are_the_output_as_it_arrived_and_the_result_at_last(box):
-    script = box.script("echo one; read -t 0.3 <> <(:); echo two >&2; read -t 0.3 <> <(:); echo three; exit 3", ".sh")
+    script = box.script("echo one; read -t 1 <> <(:); echo two >&2; read -t 1 <> <(:); echo three; exit 3", ".sh")
     events = [event async for event in box.sandbox.stream(box.request("bash", script))]
     output = [event for event in events if isinstance(event, OutputEvent)]
     assert output == [

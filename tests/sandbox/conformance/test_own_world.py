@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import PurePosixPath
 
 import psutil
@@ -39,7 +40,6 @@ except BlockingIOError:
 
 @pytest.mark.level("namespaces")
 async def test_row_9_every_place_that_can_be_written_is_full_at_its_limit(box, tmp_path):
-    before = shutil.disk_usage("/tmp").free
     code = """
 import os
 for folder in ("/work", "/tmp", "/dev/shm"):
@@ -61,7 +61,8 @@ for folder in ("/", "/dev", "/etc", "/run", "/usr", "/skill"):
     result = await box.python(code, workspace_bytes=8 * MIB, tmp_bytes=4 * MIB, shm_bytes=2 * MIB)
     full = b"No space left on device"
     assert result.stdout.splitlines() == [b"/work 8 " + full, b"/tmp 4 " + full, b"/dev/shm 2 " + full]
-    assert shutil.disk_usage("/tmp").free > before - 30 * MIB
+    # Of this test's folders, which hold those of its runs: the disk itself is everybody's.
+    assert sum(path.lstat().st_blocks * 512 for path in tmp_path.rglob("*")) < MIB
 
 
 @pytest.mark.level("namespaces")
@@ -444,8 +445,9 @@ async def test_row_95_a_module_that_is_imported_ahead_has_the_limits_of_a_run(bo
     python = python_with(tmp_path, "greedy", f"import os, time\nif os.getpid() == 1:\n    {GREEDY[what] or 'pass'}\n")
     code = box.script("import greedy, os; print(len([name for name in os.listdir('/proc') if name.isdigit()]))")
     settings = {"python": python, "preload": ("greedy",), "warm_slots": 1, "memory_bytes": 128 << 20}
-    warm = False
-    for _ in range(40 if what == "nothing" else 8):  # the machine may be busy
+    warm, tries, deadline = False, 0, time.monotonic() + 90
+    while tries < 8 or (what == "nothing" and time.monotonic() < deadline):  # the machine may be busy
+        tries += 1
         result = await box.run(python, code, **settings)
         assert result.stdout == b"2\n", result.stderr
         if warm := result.warm:

@@ -87,9 +87,9 @@ def test_row_42_a_file_that_grew_beyond_the_limit_is_not_read(tmp_path):
 def test_row_11_the_collector_does_not_look_at_more_than_its_bounds(workspace):
     for number in range(5000):
         Path(workspace.work, f"f{number:05d}").touch()
-    started = time.process_time()
+    started = time.thread_time()
     result = collect(workspace, SandboxPolicy(workspace_inodes=1000, max_files=10))
-    assert time.process_time() - started < 1.0
+    assert time.thread_time() - started < 1.0
     assert len(result.files) == 10
     assert len(result.changed) == 1000
     assert any("more than 1,000 files" in note for note in result.notes)
@@ -101,9 +101,9 @@ def test_row_19_odd_names_cost_the_collector_little(workspace):
     names += [("e\u0301" * 60)[: 80 + n] + str(n) for n in range(40)]
     for name in names:
         Path(workspace.work, name).touch()
-    started = time.process_time()
+    started = time.thread_time()
     result = collect(workspace, SandboxPolicy(max_files=100))
-    assert time.process_time() - started < 0.25
+    assert time.thread_time() - started < 0.25
     assert len(result.files) == len(names)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
 from adk_skills_agent.sandbox.files.removal import remove_tree, temporary_folder
 from adk_skills_agent.sandbox.ray.worker import _Folder
+from own_descriptors import open_below
 
 
 def make_deep(folder: Path) -> None:
@@ -19,15 +19,6 @@ def make_deep(folder: Path) -> None:
             os.chdir("d")
     finally:
         os.chdir(here)
-
-
-def open_below(folder: Path) -> list[str]:
-    """Return what this process has open in ``folder``: threads of other tests open and close things elsewhere."""
-    found = []
-    for descriptor in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-    return [path for path in found if path.startswith(str(folder))]
 
 
 def test_links_are_removed_and_what_they_point_to_stays(tmp_path: Path):

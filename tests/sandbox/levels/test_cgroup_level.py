@@ -65,7 +65,7 @@ def groups_of(pid: int) -> list[str]:
     ]
 
 
-def wait_until(is_so: object, seconds: float = 10.0) -> None:
+def wait_until(is_so: object, seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not is_so() and time.monotonic() < deadline:  # type: ignore[operator]
         time.sleep(0.01)
@@ -395,13 +395,14 @@ def test_the_groups_of_an_agent_that_was_killed_are_removed_by_the_next_one(tmp_
 async def main():
     await asyncio.gather(*(run("true", isolation="namespaces") for _ in range(3)))
     task = asyncio.create_task(run("sleep 60", isolation="namespaces"))
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0)
     open({str(flag)!r}, "w").close()
     await task
 asyncio.run(main())
 """
     with start_agent(code) as agent:
         wait_until(flag.exists, 30)
+        wait_until(lambda: groups_of(agent.pid) != [], 30)
         stale = groups_of(agent.pid)
         agent.send_signal(signal.SIGKILL)
     assert stale

@@ -108,7 +108,11 @@ async def test_a_process_that_left_session_environment_and_pipes_is_still_found_
 
 
 async def test_a_daemon_that_forked_twice_is_found_by_its_environment(nothing_left):
-    code = "(cd / && setsid sh -c 'sleep 60 & sleep 60' > /dev/null 2>&1 < /dev/null &) ; sleep 0.1"
+    code = """
+    up=$PWD/up
+    (cd / && setsid sh -c "sleep 60 & echo > $up; sleep 60" > /dev/null 2>&1 < /dev/null &)
+    until [ -e up ]; do sleep 0.01; done
+    """
     result = await local_sandbox().run(ExecutionRequest(("bash", "-c", code), POLICY))
     assert result.status is Status.OK
     assert result.processes_killed >= 2
@@ -142,7 +146,7 @@ async def test_a_flood_of_processes_is_stopped_by_the_watchdog_where_no_limit_ho
         ExecutionRequest(("bash", "-c", "for i in {1..100}; do sleep 60 & done; wait"), policy)
     )
     assert result.status is Status.ERROR
-    assert result.wall_ms < 15_000
+    assert not result.timed_out
     assert any("processes" in note for note in result.notes)
 
 
@@ -252,16 +256,17 @@ os.write(1, str(os.listdir(sys.argv[1])).encode())
 
 
 def test_an_agent_that_ends_in_the_middle_of_a_run_ends_the_run(tmp_path):
-    code = """
+    code = f"""
 import threading, time
 flag = os.path.join(sys.argv[1], "flag")
-threading.Thread(target=lambda: asyncio.run(box.run(request(f"echo > {flag}; sleep 61"))), daemon=True).start()
+asked = request(f"echo > {{flag}}; sleep 61.{os.getpid()}")
+threading.Thread(target=lambda: asyncio.run(box.run(asked)), daemon=True).start()
 while not os.path.exists(flag):
     time.sleep(0.01)
 """
     agent(code, tmp_path)
     assert [path.name for path in (tmp_path / "agent-tmp").iterdir()] == ["flag"]
-    assert processes_called("sleep", "61") == []
+    assert processes_called("sleep", f"61.{os.getpid()}") == []
 
 
 @pytest.mark.slow
@@ -286,11 +291,11 @@ print([p for p in os.listdir("/proc") if p.isdigit()])
 
 
 def test_an_interrupt_from_the_keyboard_ends_the_run(tmp_path):
-    code = """
+    code = f"""
 import signal, threading
 flag = os.path.join(sys.argv[1], "flag")
 async def main():
-    task = asyncio.create_task(box.run(request(f"echo > {flag}; sleep 62")))
+    task = asyncio.create_task(box.run(request(f"echo > {{flag}}; sleep 62.{os.getpid()}")))
     while not os.path.exists(flag):
         await asyncio.sleep(0.01)
     os.kill(os.getpid(), signal.SIGINT)
@@ -302,7 +307,7 @@ except KeyboardInterrupt:
 """
     done = agent(code, tmp_path)
     assert (done.stdout, done.stderr) == ("interrupted ['flag']\n", "")
-    assert processes_called("sleep", "62") == []
+    assert processes_called("sleep", f"62.{os.getpid()}") == []
 
 
 def test_a_status_taken_by_other_code_is_an_error_and_not_a_success(tmp_path):

@@ -93,5 +93,5 @@ def test_a_child_that_cannot_be_ended_holds_nobody_up(monkeypatch):
     monkeypatch.setattr("adk_skills_agent.sandbox.process.supervise.signal_group", lambda *_: None)
     began = time.monotonic()
     zygote._end(child)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 50  # the child sleeps for 60
     real(child, signal.SIGKILL)

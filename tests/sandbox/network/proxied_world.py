@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from adk_skills_agent.sandbox.contract import NetworkDecision
-from adk_skills_agent.sandbox.local.warm_pool import close_warm_pool
 from adk_skills_agent.sandbox.network.hosts import parse_hosts, parse_networks
 from adk_skills_agent.sandbox.network.proxy import Proxy, ProxyLimits
+from own_descriptors import sockets_at
 
 HOSTS = (
     "allowed.example",
@@ -48,6 +47,7 @@ class Server:
     def __init__(self) -> None:
         self.requests: list[bytes] = []
         self.port = 0
+        self.sent = 0  # bytes of large answers that somebody has taken
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -89,6 +89,7 @@ class Server:
                 for _ in range(64):
                     writer.write(b"x" * (1 << 20))
                     await writer.drain()
+                    self.sent += 1 << 20
             else:
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\nhello" % (5 + len(body)) + body)
                 await writer.drain()
@@ -137,24 +138,13 @@ class World:
 Make = Callable[..., World]
 
 
-async def settled_descriptors() -> int:
-    """How many are open when what was on its way out is gone: the same number three times."""
-    counts = [len(os.listdir("/proc/self/fd"))]
-    while len(counts) < 3 or len({*counts[-3:]}) > 1:
-        assert len(counts) < 200, counts
-        await asyncio.sleep(0.02)
-        counts.append(len(os.listdir("/proc/self/fd")))
-    return counts[-1]
-
-
 @asynccontextmanager
 async def worlds() -> AsyncIterator[Make]:
     """Builds worlds on one server; afterwards nothing of their proxies is left."""
-    close_warm_pool()  # what other tests of this process left waiting would be renewed, or end, meanwhile
-    before = await settled_descriptors()
     server = Server()
     await server.start()
     proxies: list[Proxy] = []
+    own_ports = {server.port}  # each of its sockets has one of them at one end
 
     def build(
         *,
@@ -180,6 +170,7 @@ async def worlds() -> AsyncIterator[Make]:
         port = listener.getsockname()[1]
         proxy.start(listener)
         proxies.append(proxy)
+        own_ports.update((port, *proxy._ports))
         return World(server, names, proxy, port)
 
     yield build
@@ -187,11 +178,6 @@ async def worlds() -> AsyncIterator[Make]:
         await proxy.stop()
     await server.stop()
     await asyncio.sleep(0)  # asyncio closes a socket in the turn after the one in which it says so
-    # Threads of other sandboxes in this process look into /proc now and then, and have a file open for a moment.
-    counts = [len(os.listdir("/proc/self/fd"))]
-    while counts[-1] != before and len(counts) < 20:
-        await asyncio.sleep(0.05)
-        counts.append(len(os.listdir("/proc/self/fd")))
-    assert counts[-1] == before, counts
+    assert sockets_at(*own_ports) == []
     assert [proxy.failures for proxy in proxies] == [0] * len(proxies)
     gc.collect()

@@ -83,6 +83,21 @@ def test_only_the_owner_of_the_code_can_allow_a_private_address() -> None:
     assert address_refusal("::1", allowed=allowed) == "loopback"
 
 
+def test_a_private_network_is_open_only_to_the_host_that_is_granted_with_it() -> None:
+    private = parse_networks(["10.20.0.0/16", "100.100.0.0/16", "fd00::/8"])
+    assert address_refusal("10.20.3.4", private=private) is None
+    assert address_refusal("10.21.3.4", private=private) == "a private network"
+    assert address_refusal("fd12::1", private=private) is None
+    for service in ("100.100.100.200", "fd00:ec2::254", "fd20:ce::254"):  # the metadata of a cloud
+        assert address_refusal(service, private=private) == "a cloud platform's own service"
+    assert address_refusal("::ffff:10.20.3.4", private=private) == "a private network"  # a notation nobody granted
+
+
+def test_an_own_address_stays_closed_whatever_is_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adk_skills_agent.sandbox.network.hosts.is_own", lambda address: True)
+    assert address_refusal("10.20.3.4", private=parse_networks(["10.20.0.0/16"])) == "this machine"
+
+
 def test_every_address_of_this_machine_is_recognised_as_its_own() -> None:
     import ipaddress
 

@@ -107,6 +107,16 @@ def test_a_host_may_have_a_port_of_its_own() -> None:
     assert allowed.ports_of("example.org", (443,)) == frozenset()
 
 
+def test_a_host_may_have_its_private_network() -> None:
+    hosts = ["files.corp.example:8081=10.20.0.0/16", "*.lab.example=fd12::/16", "api.example.org"]
+    allowed = parse_hosts(hosts, ["secret.lab.example"])
+    assert allowed.ports_of("files.corp.example", (443,)) == {8081}
+    assert list(map(str, allowed.networks_of("files.corp.example"))) == ["10.20.0.0/16"]
+    assert list(map(str, allowed.networks_of("a.lab.example"))) == ["fd12::/16"]
+    for name in ("api.example.org", "lab.example", "x.files.corp.example", "secret.lab.example"):
+        assert allowed.networks_of(name) == ()
+
+
 def test_what_is_refused_wins_over_every_wider_entry_and_over_the_same_one() -> None:
     hosts = ["*.example.org", "a.bad.example.org", "same.example.org"]
     allowed = parse_hosts(hosts, ["*.bad.example.org", "same.example.org", "x.example.org"])
@@ -139,6 +149,14 @@ def test_refusing_everything_leaves_what_is_spelled_out() -> None:
         ("example.org:443000", "no possible port"),
         ("example.org:443:1", "not a host name"),
         ("example.org:", "not a host name"),
+        ("example.org=", "no network"),
+        ("example.org=corp", "no network"),
+        ("example.org=10.20.3.4/16", "has host bits set"),
+        ("example.org=0.0.0.0/0", "no private network; only parts of 10.0.0.0/8"),
+        ("example.org=127.0.0.1/32", "no private network"),
+        ("example.org=169.254.169.254", "no private network"),
+        ("=10.0.0.0/8", "empty"),
+        ("*=10.0.0.0/8", r"has a \* where none can be"),
     ],
 )
 def test_a_pattern_that_cannot_be_meant_is_refused_before_anything_runs(pattern: str, said: str) -> None:

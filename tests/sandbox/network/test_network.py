@@ -21,6 +21,7 @@ from adk_skills_agent.errors import ConfigError, SandboxError, SandboxUnavailabl
 from adk_skills_agent.sandbox.contract import ExecutionRequest, Network, SandboxPolicy
 from adk_skills_agent.sandbox.local.sandbox import LocalSandbox
 from adk_skills_agent.sandbox.network.run_network import PROXY_PORT, RunNetwork, listen_in, network_of_run
+from own_descriptors import sockets_at
 
 SYSTEM_PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")
 PLAIN_USER = 65534
@@ -223,7 +224,6 @@ async def test_worker_threads_can_start_and_stop_the_proxy_of_a_run(origin: Orig
 
 @pytest.mark.usefixtures("namespaces", "nothing_left")
 async def test_a_run_that_ends_before_its_proxy_is_served_leaves_nothing(origin: Origin) -> None:
-    before = set(os.listdir("/proc/self/fd"))
     with sandboxed(["true"], {}) as box:
         network = run_network(origin.port, asyncio.get_running_loop())
         done = threading.Event()
@@ -234,12 +234,13 @@ async def test_a_run_that_ends_before_its_proxy_is_served_leaves_nothing(origin:
 
         worker = threading.Thread(target=start_and_stop)
         worker.start()
-        done.wait(30)  # the loop is busy: the proxy is not served yet
+        assert done.wait(30)  # the loop is busy: the proxy is not served yet
+        assert len(sockets_at(PROXY_PORT)) == 1
         network.stop()
         worker.join()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-    assert set(os.listdir("/proc/self/fd")) <= before
+    assert sockets_at(PROXY_PORT) == []
 
 
 @pytest.mark.usefixtures("namespaces")
@@ -252,7 +253,6 @@ def test_a_closed_loop_is_an_error_of_the_sandbox() -> None:
 
 @pytest.mark.usefixtures("namespaces", "nothing_left")
 def test_a_loop_that_is_gone_does_not_keep_the_proxy_open() -> None:
-    before = set(os.listdir("/proc/self/fd"))
     with sandboxed(["true"], {}) as box:
 
         async def serve() -> RunNetwork:
@@ -262,8 +262,9 @@ def test_a_loop_that_is_gone_does_not_keep_the_proxy_open() -> None:
             return network
 
         network = asyncio.run(serve())
+        assert len(sockets_at(PROXY_PORT)) == 1
         network.stop()
-    assert set(os.listdir("/proc/self/fd")) <= before
+    assert sockets_at(PROXY_PORT) == []
 
 
 @pytest.mark.usefixtures("namespaces")

@@ -129,7 +129,7 @@ async def test_another_port_is_refused(make: Make) -> None:
         ("::1", "loopback"),
         ("10.0.0.7", "a private network"),
         ("169.254.169.254", "link-local"),
-        ("fd00:ec2::254", "a private network"),
+        ("fd00:ec2::254", "a cloud platform's own service"),
         ("::ffff:127.0.0.1", "loopback"),
         ("64:ff9b::7f00:1", "loopback"),
         ("0.0.0.0", "this machine"),
@@ -227,3 +227,13 @@ async def test_bytes_that_are_no_request_are_refused(make: Make) -> None:
         assert (await world.ask(data)).startswith(b"HTTP/1.1 400 ")
     await world.ask(b"CONNECT allowed", end=True)
     assert world.last.reason == "the request is incomplete"
+
+
+async def test_a_private_server_is_reached_by_the_name_that_was_granted_with_its_network_alone(make: Make) -> None:
+    world = make(hosts=["files.corp.example=10.20.0.0/16", "other.example"], connect_seconds=0.2)
+    for name in ("files.corp.example", "other.example"):
+        world.names.addresses[name] = ("10.20.3.4",)
+    assert b"refused (a private network)" in await world.connect(f"other.example:{world.server.port}")
+    assert not world.last.allowed
+    await world.connect(f"files.corp.example:{world.server.port}")
+    assert (world.last.allowed, world.last.address) == (True, "10.20.3.4")

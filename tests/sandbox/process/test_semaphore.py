@@ -243,7 +243,7 @@ async def test_more_places_wake_those_who_wait_and_fewer_take_none_away():
     await asyncio.sleep(0)
     assert (entered, semaphore.waiting) == ([], 4)
     semaphore.resize(3)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while len(entered) < 3:
             await asyncio.sleep(0)
     semaphore.resize(1)

@@ -210,20 +210,24 @@ async def test_row_126_a_secret_at_the_cut_of_late_output_and_one_wrapped_by_car
 ) -> None:
     leaving = """
 import os, threading, time
+go = threading.Event()
 def chatter():
-    time.sleep(0.3)
+    go.wait()
     os.write(1, b"." * 300 + os.environ["TOKEN_OF_TEST"].encode() + b"," * 1990 + b"\\n")
     os.write(1, os.environ["TOKEN_OF_TEST"].replace("+", "+\\r\\n").encode() if wrapped else b"")
-threading.Thread(target=chatter, daemon=True).start()
+thread = threading.Thread(target=chatter, daemon=True)
+thread.start()
 """
     value = "hunter2+correct-horse+battery-staple"
     env = {"TOKEN_OF_TEST": Secret(value)}
     for wrapped in (False, True):
         assert (await kept.run(f"wrapped = {wrapped}\n{leaving}", env=env)).status == "ok"
-        second = await kept.run("import time\ntime.sleep(1)", env=env)
+        second = await kept.run("go.set()\nthread.join()", env=env)
         late = " ".join(second.notes)
+        async with asyncio.timeout(30):
+            while ",,,," not in late:  # it is told with the first execution that ends after it was read
+                late += " ".join((await kept.run("1", env=env)).notes)
         assert "earlier executions" in late
-        assert ",,,," in late
         assert not [part for part in value.split("+") if part in late], late
         assert not [start for start in range(len(value) - 6) if value[start : start + 7] in late], late
 

@@ -133,15 +133,15 @@ def test_a_command_is_asked_to_end_and_then_killed(box: DirectBox) -> None:
         kind="argv",
         argv=["sh", "-c", "trap 'echo ending; exit 5' TERM; while :; do sleep 0.01; done"],
         env=ENVIRONMENT,
-        deadline_ms=200,
-        grace_ms=5000,
+        deadline_ms=1000,
+        grace_ms=15_000,
     )
     assert (polite["stdout"], polite["exit"], polite["timed_out"]) == ("ending\n", 5, True)
     deaf = box.run(
         kind="argv",
         argv=["sh", "-c", "trap '' TERM; echo on; sleep 60"],
         env=ENVIRONMENT,
-        deadline_ms=200,
+        deadline_ms=1000,
         grace_ms=100,
     )
     assert (deaf["stdout"], deaf["signal"], deaf["timed_out"]) == ("on\n", 9, True)
@@ -152,7 +152,7 @@ def test_a_daemon_that_holds_the_output_is_not_waited_for(box: DirectBox) -> Non
     began = time.monotonic()
     done = box.run(kind="argv", argv=["sh", "-c", "setsid sleep 60 & echo gone"], env=ENVIRONMENT)
     assert (done["stdout"], done["exit"]) == ("gone\n", 0)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 50
 
 
 def test_row_246_what_is_left_of_a_command_is_ended_also_when_its_first_thread_has(box: DirectBox) -> None:
@@ -420,11 +420,9 @@ def test_output_comes_while_code_runs_and_after_it_from_what_it_has_left(tmp_pat
     assert (frame["t"], frame["id"]) == ("out", 1)
     (tmp_path / "go").touch()
     assert box.answer()["exit"] == 0
-    left = (
-        "import os, time\nif os.fork() == 0:\n  time.sleep(0.2); os.write(1, b'left behind'); os._exit(0)\nprint('x')"
-    )
+    left = "import os, time\nif os.fork() == 0:\n  time.sleep(1); os.write(1, b'left behind'); os._exit(0)\nprint('x')"
     assert box.run(left)["stdout"] == "x\n"
-    box.send_code("import time; time.sleep(0.5)")
+    box.send_code("import time; time.sleep(1.5)")
     assert box.answer()["stdout"] == ""
     assert box.late == b"left behind"
     box.close()

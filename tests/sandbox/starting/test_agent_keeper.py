@@ -34,7 +34,7 @@ from adk_skills_agent.sandbox.process.tree import children_of
 pytestmark = pytest.mark.warm_pool
 
 POLICY = SandboxPolicy(isolation="namespaces", min_isolation="namespaces", warm_slots=0, wall_seconds=30)
-GONE_SECONDS = 1.0
+GONE_SECONDS = 30.0
 HANG_SECONDS = 60.0
 
 AGENT = """

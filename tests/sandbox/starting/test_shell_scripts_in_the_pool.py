@@ -78,7 +78,7 @@ async def warm_run(folder: Path, *, idle_seconds: float = 0.0, **more: object) -
     for _ in range(5):
         await run(folder, **more)
         await run(folder, **more)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not warm_pool().idle() and time.monotonic() < deadline:
             await asyncio.sleep(0.005)
         await asyncio.sleep(idle_seconds)

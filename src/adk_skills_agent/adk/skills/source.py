@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MOST_NAMES = 200_000
 _FOUND = 256
 _Way = tuple[tuple[int, int, int], ...]
 """Device, inode and ctime of a skill's folder, of the folders on the way to one of its files, and of that."""
@@ -409,6 +410,7 @@ class SkillSource:
         objects: Skills in memory.
         registry: google-adk's registry, for skills that are fetched by name.
         hides: Says of a name and its scope whether the model must not know it; hidden skills do not exist here.
+        named_by: Say whether a grant or a rule names a skill, which is hidden while a source before it may have it.
         apart: Says of two names and their scopes whether the second, in the folder of the first, is no part of it.
         cache_turns: For how many invocations what the registry gave is kept (S2-13).
         integrity: Compares pinned skills with their locks; None for nobody.
@@ -425,6 +427,7 @@ class SkillSource:
         *,
         user_catalog: CatalogReader | None = None,
         hides: Callable[[str, Scope], bool] = lambda _name, _scope: False,
+        named_by: Sequence[Callable[[str], bool]] = (),
         apart: Callable[[tuple[str, Scope], tuple[str, Scope]], bool] | None = None,
         cache_turns: int = 16,
         integrity: IntegrityCheck | None = None,
@@ -446,7 +449,9 @@ class SkillSource:
             if skill.name in self._objects or (catalog is not None and skill.name in catalog):
                 raise ValueError(f"Duplicate skill name '{skill.name}'.")
             self._objects[skill.name] = skill if isinstance(skill, KnownSkill) else from_object(skill, self.folders)
-        self._rule = hides
+        self._hides, self._named_by = hides, named_by
+        self._told: set[str] = set()
+        self._had: set[str] = set()  # local names: none becomes that of the registry (row 485)
         self._visible: tuple[int, list[SkillMetadata]] | None = None
         self._fetched: Recent[str, dict[str, asyncio.Task[KnownSkill | None]]] = Recent(cache_turns)
         # Bounded by hand: Recent would be one more file that each call passes.
@@ -485,6 +490,8 @@ class SkillSource:
         if self._visible is None or self._visible[0] != version:
             disk = self.catalog.list_metadata() if self.catalog is not None else []
             memory = [SkillMetadata(skill.name, skill.description) for skill in self._objects.values()]
+            if self.registry is not None and len(self._had) < _MOST_NAMES:
+                self._had.update(item.name for item in disk)
             self._visible = (version, [*disk, *(item for item in memory if not self.hides(item.name))])
         return self._visible[1]
 
@@ -599,6 +606,21 @@ class SkillSource:
             return True
         return self._keeps_apart(*both)
 
+    def _rule(self, name: str, scope: Scope) -> bool:
+        """Whether a skill is hidden, by a rule, or because it is not known yet whose name that is (row 485)."""
+        if self._hides(name, scope):
+            return True
+        source = self._whole.unanswered(name) if self._whole is not None and name not in self._objects else ""
+        if not source or not any(named(name) for named in self._named_by):
+            return False
+        if name not in self._told:
+            self._told.add(name)
+            logger.warning(
+                "The skill %r is hidden until the source %r answers, which goes first: grants or rules go by its name.",
+                *(name, source),
+            )
+        return True
+
     def hides(self, name: str) -> bool:
         """Whether the model must not know a name, of a local skill or of one that only the registry has."""
         scope = Scope.EXPLICIT
@@ -617,6 +639,9 @@ class SkillSource:
         """A skill of the registry, unless its author's name for it is hidden, or has rules that another id evades."""
         own = found.frontmatter().get("name") if found is not None else None
         if found is None or self.hides(str(own)):
+            return None
+        if any(name in self._had and any(named(name) for named in self._named_by) for name in (asked, str(own))):
+            logger.warning("the registry's skill %r is refused: grants or rules are for the local one", asked)
             return None
         names = [(name, Scope.EXPLICIT) for name in (asked, str(own))]
         if own is not None and own != asked and self._keeps_apart is not None and self._keeps_apart(*names):

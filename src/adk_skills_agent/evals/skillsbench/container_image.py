@@ -412,6 +412,12 @@ def _has_triggers(client: Any, what: str, image: str, found_id: str, ends: float
         return False
     left = max(1.0, ends - time.monotonic())
     found: dict[str, Any] = {}
+    triggers: list[object] = []
+
+    def pairs(values: list[tuple[str, Any]]) -> dict[str, Any]:
+        triggers.extend(value for key, value in values if key.casefold() == "onbuild" and value)  # as Go reads it
+        return dict(values)
+
     try:
         answer = client.api._get(client.api._url("/images/{0}/get", found_id), stream=True, timeout=left)
         client.api._raise_for_status(answer)
@@ -419,15 +425,16 @@ def _has_triggers(client: Any, what: str, image: str, found_id: str, ends: float
             for member in packed:
                 content = packed.extractfile(member) if member.isreg() and member.name.endswith(".json") else None
                 if content is not None and member.size <= _MOST_SETTINGS_BYTES:
-                    found[member.name] = json.load(content)
+                    found[member.name] = json.load(content, object_pairs_hook=pairs)
                 if time.monotonic() > ends:
                     raise BuildError(f"{what}: looking at the base {image} took too long")
-        has = any(found[one["Config"]].get("config", {}).get("OnBuild") for one in found["manifest.json"])
+        if not all(one["Config"] in found for one in found["manifest.json"]):
+            raise ValueError("its settings are not there, or too long")
     except (tarfile.TarError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BuildError(f"{what}: the base {image} cannot be looked at: {error}") from error
-    if not has and len(_without_triggers) < _MOST_KNOWN:
+    if not triggers and len(_without_triggers) < _MOST_KNOWN:
         _without_triggers.add(found_id)
-    return has
+    return bool(triggers)
 
 
 @contextlib.contextmanager

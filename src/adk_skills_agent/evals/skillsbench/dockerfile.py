@@ -194,7 +194,22 @@ def for_engine(text: str) -> str:
                 raise ConfigError(f"Dockerfile: {shown!r}: ADD takes files here. Write RUN curl -O for an address.")
     for one in dict.fromkeys((written, text)):  # what is wrong in both has its own line number
         _refuse_unclear(one)
+    _refuse_other_bases(text)
     return text
+
+
+def _refuse_other_bases(text: str) -> None:
+    """Refuse a FROM that only an engine without here-documents sees, so that nobody looks at its base (row 472)."""
+    lines = text.split("\n")
+    bases = [one for one in parse_dockerfile(text) if one.keyword == "FROM"]
+    known: set[str] = set().union(*(_readings("\n".join(lines[base.line - 1 : base.last_line])) for base in bases))
+    for line in sorted(_readings(text) - known):
+        words = line.split()
+        if words[:1] and words[0].upper() == "FROM" and words[2:3] != ["import"]:  # that is Python's
+            raise ConfigError(
+                f"Dockerfile: {line[:80]!r}: some engines take a line of a here-document that begins with FROM for an "
+                "instruction. Put its text into a file of the task, and COPY that."
+            )
 
 
 def without_mounts(text: str) -> str:

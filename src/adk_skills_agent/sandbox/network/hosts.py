@@ -11,9 +11,14 @@ import re
 import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from adk_skills_agent.errors import ConfigError
+
+AddressNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+_Of = TypeVar("_Of")
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -54,26 +59,32 @@ class AllowedHosts:
 
     A key is an exact name, ``.example.org`` for ``*.example.org`` (its sub-domains at any depth, not the domain
     itself), or empty for ``*``, which only a refusal can be. None among ports stands for those of the policy.
+    ``networks`` are the private ones in which a name's server may be.
     """
 
     entries: Mapping[str, frozenset[int | None]] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
+    networks: Mapping[str, tuple[AddressNetwork, ...]] = field(default_factory=dict)
 
     def allows(self, name: str) -> bool:
         """Whether a name, as :func:`normalise_host` gave it, is in the list."""
-        return bool(self._matching(name))
+        return bool(self._matching(name, self.entries))
 
     def ports_of(self, name: str, usual: Collection[int]) -> frozenset[int]:
         """The ports on which a normalised name may be reached, of which some are the policy's; none when it is not
         listed.
         """
-        given = frozenset().union(*self._matching(name))
+        given = frozenset().union(*self._matching(name, self.entries))
         return frozenset(port for port in given if port is not None) | (frozenset(usual) if None in given else set())
 
-    def _matching(self, name: str) -> list[frozenset[int | None]]:
-        """The ports of the entries that hold for a name: those narrower than every refusal it falls under."""
+    def networks_of(self, name: str) -> tuple[AddressNetwork, ...]:
+        """The private networks in which the server of a normalised name may be."""
+        return tuple(chain.from_iterable(self._matching(name, self.networks)))
+
+    def _matching(self, name: str, entries: Mapping[str, _Of]) -> list[_Of]:
+        """What the entries say that hold for a name: those narrower than every refusal it falls under."""
         narrowest = max((_width(key, name) for key in self.refused), default=-1)
-        return [ports for key, ports in self.entries.items() if _width(key, name) > narrowest]
+        return [of for key, of in entries.items() if _width(key, name) > narrowest]
 
 
 def _width(key: str, name: str) -> int:
@@ -87,26 +98,58 @@ def parse_hosts(patterns: Iterable[str], refused: Iterable[str] = ()) -> Allowed
     """The allow-list of a policy: exact names and ``*.example.org``, each with a port of its own or without.
 
     Args:
-        patterns: What is allowed: ``api.example.org``, ``*.example.org``, ``db.example.org:5432``.
+        patterns: What is allowed: ``api.example.org``, ``*.example.org``, ``db.example.org:5432``,
+            ``files.corp.example=10.20.0.0/16`` for one whose server is in that private network.
         refused: What is not although a wider pattern allows it; ``*`` for all that is not spelled out more narrowly.
 
     Raises:
         ConfigError: A pattern has another form; the sentence says what to write instead.
     """
-    entries: dict[str, set[int | None]] = {}
-    for pattern in patterns:
-        key, port = parse_host(pattern)
-        entries.setdefault(key, set()).add(port)
-    keys = frozenset("" if pattern == "*" else parse_host(pattern)[0] for pattern in refused)
-    return AllowedHosts({key: frozenset(ports) for key, ports in entries.items()}, keys)
+    entries: dict[str, frozenset[int | None]] = {}
+    networks: dict[str, tuple[AddressNetwork, ...]] = {}
+    for key, port, network in map(parse_host, patterns):
+        entries[key] = entries.get(key, frozenset()) | {port}
+        if network is not None:
+            networks[key] = (*networks.get(key, ()), network)
+    keys = frozenset("" if pattern == "*" else parse_host(pattern).key for pattern in refused)
+    return AllowedHosts(entries, keys, networks)
 
 
-def parse_host(pattern: str) -> tuple[str, int | None]:
-    """One entry of an allow-list: its key (see :class:`AllowedHosts`) and its port, None for the policy's.
+class HostEntry(NamedTuple):
+    """An entry of an allow-list."""
+
+    key: str  # see AllowedHosts
+    port: int | None = None  # None for the policy's
+    network: AddressNetwork | None = None  # the private one in which its server may be
+
+
+def parse_host(pattern: str) -> HostEntry:
+    """One entry of an allow-list.
 
     Raises:
         ConfigError: It is not a host name and no ``*.example.org``; the sentence says what to write instead.
     """
+    host, mark, behind = pattern.partition("=")
+    key, port = _parse_name(host)
+    return HostEntry(key, port, _private_network(pattern, behind) if mark else None)
+
+
+def _private_network(pattern: str, text: str) -> AddressNetwork:
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"network: what follows = in {pattern!r} is no network: {error}. Write it as in '=10.20.0.0/16'."
+        ) from None
+    if not any(network.subnet_of(private) for private in _PRIVATE if private.version == network.version):  # type: ignore[arg-type]  # of one version
+        raise ConfigError(
+            f"network: {text} in {pattern!r} is no private network; only parts of "
+            f"{', '.join(map(str, _PRIVATE))} can be opened. A server at a public address needs no network."
+        )
+    return network
+
+
+def _parse_name(pattern: str) -> tuple[str, int | None]:
     text, _, digits = pattern.partition(":")
     port = None
     if digits.isascii() and digits.isdigit():
@@ -140,13 +183,13 @@ def parse_host(pattern: str) -> tuple[str, int | None]:
 # connection goes to the checked address.
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-AddressNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _V4_REFUSED: tuple[tuple[ipaddress.IPv4Network, str], ...] = tuple(
     (ipaddress.IPv4Network(network), what)
     for network, what in (
         ("0.0.0.0/8", "this machine"),
         ("10.0.0.0/8", "a private network"),
+        ("100.100.100.200/32", "a cloud platform's own service"),  # Alibaba's metadata
         ("100.64.0.0/10", "a carrier's private network"),
         ("127.0.0.0/8", "loopback"),
         ("168.63.129.16/32", "a cloud platform's own service"),  # Azure's, a public address only in form
@@ -168,7 +211,9 @@ _V6_REFUSED: tuple[tuple[ipaddress.IPv6Network, str], ...] = tuple(
     for network, what in (
         ("::1/128", "loopback"),
         ("::/128", "this machine"),
-        ("fc00::/7", "a private network"),  # with fd00:ec2::254 and fd20:ce::254, metadata of AWS and Google
+        ("fd00:ec2::/32", "a cloud platform's own service"),  # metadata of AWS
+        ("fd20:ce::/32", "a cloud platform's own service"),  # and of Google
+        ("fc00::/7", "a private network"),
         ("fe80::/10", "link-local"),
         ("fec0::/10", "a private network"),
         ("ff00::/8", "multicast"),
@@ -177,6 +222,11 @@ _V6_REFUSED: tuple[tuple[ipaddress.IPv6Network, str], ...] = tuple(
         ("3fff::/20", "reserved"),
     )
 )
+_PRIVATE_KINDS = frozenset({"a private network", "a carrier's private network"})
+_PRIVATE = tuple(network for network, kind in _V4_REFUSED if kind in _PRIVATE_KINDS) + tuple(
+    network for network, kind in _V6_REFUSED if kind in _PRIVATE_KINDS
+)
+"""Only these can be opened by the entry of a host: never this machine, and no service of the cloud under it."""
 _V6_PUBLIC = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
@@ -189,10 +239,13 @@ def parse_networks(texts: Sequence[str]) -> tuple[AddressNetwork, ...]:
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
-def address_refusal(text: str, *, allowed: Sequence[AddressNetwork] = ()) -> str | None:
+def address_refusal(
+    text: str, *, allowed: Sequence[AddressNetwork] = (), private: Sequence[AddressNetwork] = ()
+) -> str | None:
     """Why the proxy may not connect to a numeric address, in words like "loopback"; None when it may.
 
-    ``allowed`` are networks that are allowed whatever they are; for tests.
+    ``private`` are the private networks that its name may lead into. ``allowed`` are networks that are allowed whatever
+    they are; for tests.
     """
     try:
         address = ipaddress.ip_address(text)
@@ -206,6 +259,8 @@ def address_refusal(text: str, *, allowed: Sequence[AddressNetwork] = ()) -> str
         reason = "link-local"
     else:
         reason = _refuse_v6(address)
+    if reason in _PRIVATE_KINDS and any(address in network for network in private):
+        reason = None
     if reason is None and is_own(address):
         return "this machine"
     return reason

@@ -359,9 +359,10 @@ class Proxy:
             raise Refused("the name does not resolve", status=502, host=host, port=port) from None
         fit = []
         worst: tuple[str, str] | None = None
+        private = self._hosts.networks_of(host)
         for address in found[:_MAX_ADDRESSES]:
             try:
-                reason = address_refusal(address, allowed=self._allow_addresses)
+                reason = address_refusal(address, allowed=self._allow_addresses, private=private)
             except OSError as error:
                 reason = f"the address could not be checked: {error.strerror}"
                 raise Refused(reason, status=503, host=host, port=port) from None
