@@ -500,6 +500,19 @@ def test_finding_one_of_many_skills_does_not_take_long():
     ]
 
 
+def test_what_a_proxy_does_not_give_names_the_proxy(monkeypatch: pytest.MonkeyPatch):
+    """Seen: "502 Bad Gateway", as if the server had said it."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:secret@127.0.0.1:9")
+    for name in ("https_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SourceError, match=r"at the proxy http://127\.0\.0\.1:9 of the environment") as refused:
+        fetch_skills(read_origin("https://skills.example/skills.zip"))
+    assert "secret" not in refused.value.message
+    monkeypatch.setenv("NO_PROXY", "*")
+    with pytest.raises(SourceError, match="Check the address and the network"):
+        fetch_skills(read_origin("https://127.0.0.1:9/skills.zip"))
+
+
 def test_a_web_server_that_does_not_answer_is_said_without_an_error_number():
     with pytest.raises(SourceError) as refused:
         fetch_skills(read_origin("http://127.0.0.1:9/skills.zip"))

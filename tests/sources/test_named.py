@@ -350,7 +350,20 @@ def test_row_486_git_goes_inside_only_where_it_cannot_be_led_elsewhere(rebind: T
     rebind.now = address
     with pytest.raises(SourceError):  # no repository there
         fetch_skills(read_origin(f"git+{rebind.url}/x.git"))
-    assert web.is_inside("rebind.example") == (address == "127.0.0.1")
+    assert web.is_inside(rebind.url) == (address == "127.0.0.1")
+
+
+def test_an_inner_host_that_a_proxy_knows_leads_to_itself(monkeypatch: pytest.MonkeyPatch):
+    """Seen: behind a company's proxy, a skill of http://art.corp could not need another one from there."""
+    for name in ("http_proxy", "all_proxy", "no_proxy", "NO_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    places = ("http://art.corp/b.zip", "http://art/b.zip", "http://art.example/b.zip")
+    pairs = [(read_origin(place), [read_origin(place.replace("b.zip", "a.zip"))]) for place in places]
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    assert [is_beside(*pair) for pair in pairs] == [True, True, False]
+    assert not is_beside(pairs[0][0], pairs[1][1])
+    monkeypatch.setenv("NO_PROXY", "*")
+    assert not any(is_beside(*pair) for pair in pairs)
 
 
 def test_a_part_of_a_trusted_project_is_trusted(tmp_path: Path):

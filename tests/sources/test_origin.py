@@ -25,6 +25,7 @@ GITHUB = "https://github.com"
         ("git+https://h.example/r@v1#skills/x", "git", "https://h.example/r", "v1", "skills/x"),
         ("git@h.example:team/skills.git", "git", "git@h.example:team/skills.git", "", ""),
         ("git@h.example:team/skills.git@v2", "git", "git@h.example:team/skills.git", "v2", ""),
+        ("git@github_work:team/skills.git", "git", "git@github_work:team/skills.git", "", ""),
         ("ssh://git@h.example:2222/r.git", "git", "ssh://git@h.example:2222/r.git", "", ""),
         ("file:///srv/skills.git", "git", "file:///srv/skills.git", "", ""),
         ("https://skills.example.com", "well-known", "https://skills.example.com", "", ""),

@@ -338,3 +338,16 @@ def test_a_diff_names_the_lines_and_compares_no_more_than_a_reader_would() -> No
     shown = unified_diff("SKILL.md", *mixed)  # difflib would take ten minutes
     assert len(shown) == 3 + 2 * (2 * 30_000 - 1)
     assert shown[2] == "@@ -2,59999 +2,59999 @@"
+
+
+def test_an_update_that_needs_another_skill_says_how_to_get_it(repository: Repository, run: Run, tmp_path: Path):
+    """Seen: the page said that it needs one, and nobody that it is not there."""
+    assert run("add", repository.url, "--skill", "pdf", "--yes").returncode == 0
+    repository.write({"skills/pdf/SKILL.md": skill_text("pdf", requires_skills="csv")})
+    done = run("update", "--yes")
+    assert done.returncode == 0, done.stderr
+    again = f"adk-skills add 'git+{repository.url}#skills/pdf' --skill pdf"
+    assert f"note: pdf needs csv now, which is not installed. Install it: {again}" in done.stderr
+    assert run("add", f"git+{repository.url}#skills/pdf", "--skill", "pdf", "--yes").returncode == 0
+    assert (tmp_path / "project/.agents/skills/csv/SKILL.md").is_file()
+    assert "note:" not in run("update", "--yes").stderr

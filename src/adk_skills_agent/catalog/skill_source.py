@@ -244,7 +244,8 @@ class SourceFeed:
         except FutureTimeout:
             if wait:
                 self._next = time.monotonic() + self._interval
-                self._say(f"does not answer within {self._deadline:g} seconds")
+                longer = "give a slow one more by the deadline of add_source"
+                self._say(f"does not answer within {self._deadline:g} seconds; {longer}")
             if self._asked.done():  # it was the source's own deadline
                 self._asked = None
             return

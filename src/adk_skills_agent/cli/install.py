@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -605,8 +606,23 @@ def update_command(
         print_json({"skills": [_as_json(update, diff=show_diff) for update in planned], "updated": done})
     else:
         print(f"{len(done)} updated." if not dry_run else f"{len(chosen)} would be updated.")
+    _say_missing(project, done)
     if any(update.state in {"conflict", "gone", "unavailable", "unreadable", "renamed"} for update in planned):
         raise click.exceptions.Exit(1)
+
+
+def _say_missing(project: Project, names: Sequence[str]) -> None:
+    """Which skills these need that are not here: an update installs none."""
+    from adk_skills_agent.sources.requires import required_name
+
+    lock = project.read_lock()
+    for skill in (lock.skills[name] for name in names if name in lock.skills):
+        needed = filter(None, map(required_name, skill.requires))
+        missing = [name for name in needed if name not in lock.skills and not (project.skills_folder / name).exists()]
+        if missing:
+            again = f"adk-skills add {shlex.quote(str(skill.origin))} --skill {skill.name}"
+            said = f"note: {skill.name} needs {', '.join(missing)} now, which is not installed. Install it: {again}"
+            click.echo(safe(said), err=True)
 
 
 def _show(planned: Sequence[SkillUpdate], *, show_diff: bool, keep_edits: bool) -> None:

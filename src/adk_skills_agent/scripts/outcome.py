@@ -175,7 +175,7 @@ def script_outcome(
             stderr, cut_at = head + hide_interpreter(_text(result.stderr[cut_at:])), len(head)
         missing = tuple(thing for thing in missing_things(plan, result) if thing.kind in _MISSED_BY_SHELLS)
         advice = not_started_sentence(result, stderr, stdout)
-        if not advice and not stderr and _fetches(plan):
+        if not advice and not stderr and _fetches(plan, result.exit_code):
             advice = no_network_sentence(plan.request.policy, result, said_nothing=True)
         if not advice and _CUT_OFF.search(stderr[-_LAST_CHARS:]):
             advice = limit_sentence(plan.request.policy, result)
@@ -188,7 +188,7 @@ def script_outcome(
     error, advice = _sentence(plan, result, reason, shorten(cause, error_chars)), ""
     if reason in {"exit_code", "signal"}:
         policy, printed = plan.request.policy, (_text(result.stderr), stdout)
-        said_nothing = not result.stderr and _fetches(plan)
+        said_nothing = not result.stderr and _fetches(plan, result.exit_code)
         advice = no_network_sentence(policy, result, *printed, said_nothing=said_nothing)
         advice = advice or not_by_proxy_sentence(policy, result, *printed)
         advice = advice or no_semaphores_sentence(result) or not_started_sentence(result, *printed)
@@ -461,13 +461,22 @@ def no_network_sentence(
 _FETCH = re.compile(r"(?:^|[|;&(`\n])[ \t]*(?:curl|wget)[ \t][^|;&()`\n]*?https?://(?!localhost\b|127\.|\[::1)")
 
 
-def _fetches(plan: ScriptPlan) -> bool:
-    """Whether a command line fetches from another machine with curl or wget, which say nothing with -s and -q.
+_NO_CONNECTION = frozenset({4, 5, 6, 7, 28, 35, 52, 56})  # of wget the first, of curl the others
+_BEFORE = re.compile(r"(?:\s*(?:cd|echo|export|mkdir|set)\b[^;|&\n]*&)*")  # what rarely fails, in front of &&
 
-    Not one with a text in it, which may only be about them (a here-document).
+
+def _fetches(plan: ScriptPlan, exit_code: int | None) -> bool:
+    """Whether a command line fetched from another machine with curl or wget, which say nothing with -s and -q.
+
+    Not one with a text in it, which may only be about them (a here-document), and not behind another command (&&, ||)
+    that may be the one that failed.
     """
     *_, option, line = ("", "", *plan.request.argv)  # an environment's run has none
-    return option == "-c" and "<<" not in line and _FETCH.search(line) is not None
+    found = _FETCH.search(line) if option == "-c" and "<<" not in line else None
+    if found is None or exit_code in _NO_CONNECTION:
+        return found is not None
+    before = line[: found.start() + 1]
+    return not before.endswith(("&&", "||")) or _BEFORE.fullmatch(before.replace("&&", "&")) is not None
 
 
 NOT_BY_PROXY: Final = (

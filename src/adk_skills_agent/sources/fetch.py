@@ -271,7 +271,7 @@ def is_beside(origin: Origin, others: Iterable[Origin]) -> bool:
     url = _url_of(origin)
     host = authority(url)[0]
     same = [urlsplit(other).scheme for other in map(_url_of, others) if authority(other)[0] == host]
-    return bool(host) and (("ssh" in same and url.startswith("ssh://")) or (bool(same) and is_inside(host)))
+    return bool(host) and (("ssh" in same and url.startswith("ssh://")) or (bool(same) and is_inside(url)))
 
 
 def _is_here(origin: Origin) -> bool:

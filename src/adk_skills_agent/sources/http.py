@@ -158,6 +158,9 @@ def _not_fetched(url: str, error: Exception) -> str:
     hint = ""
     if "CERTIFICATE" in str(error):
         hint = " For a company's own authority set SSL_CERT_FILE."
+    elif isinstance(error, httpx.TransportError) and (proxy := _proxy_of(url)):
+        where = _plain(proxy).rstrip("/")
+        hint = f" It was asked for at the proxy {where} of the environment; NO_PROXY names hosts that need none."
     elif isinstance(error, (httpx.NetworkError, httpx.TimeoutException)):
         hint = " Check the address and the network."
     return f"{_plain(url)} cannot be fetched: {_ERRNO.sub('', said_by(error)).rstrip('.')}.{hint}"
@@ -178,7 +181,7 @@ def refuse_private(url: str) -> tuple[str, ...]:
     try:
         found = socket.getaddrinfo(host, parts.port or 443, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        if "." not in host or host.rpartition(".")[2] in _INNER:
+        if _is_inner_name(host):
             raise SourceError(
                 f"{_plain(url)} has a name of an inner network, and not you but others named it, so it is not fetched. "
                 "Allow it with --allow-private if that is meant."
@@ -188,6 +191,10 @@ def refuse_private(url: str) -> tuple[str, ...]:
     for address in addresses:
         _refuse_address(address, url)
     return addresses
+
+
+def _is_inner_name(host: str) -> bool:
+    return "." not in host or host.rpartition(".")[2] in _INNER
 
 
 _INNER = frozenset(
@@ -211,18 +218,26 @@ _INNER = frozenset(
 
 def _has_proxy(url: str) -> bool:
     """Whether a URL is asked for at a proxy that the environment names."""
+    return bool(_proxy_of(url))
+
+
+def _proxy_of(url: str) -> str:
     proxies, parts = getproxies_environment(), urlsplit(url)
-    named = proxies.get(parts.scheme) or proxies.get("all")
-    return bool(named) and not proxy_bypass(parts.netloc.rpartition("@")[2])
+    named = proxies.get(parts.scheme) or proxies.get("all") or ""
+    return "" if proxy_bypass(parts.netloc.rpartition("@")[2]) else named
 
 
 _inside: set[str] = set()
 """Hosts that the user named and that answered at a private address: what their skills need may be there, too."""
 
 
-def is_inside(host: str) -> bool:
-    """Whether the user named something on a host, and this process has had it from a private address (row 486)."""
-    return host in _inside
+def is_inside(url: str) -> bool:
+    """Whether the user named something on a URL's host, and this process has had it from a private address (row 486).
+
+    So it is with a proxy, too, where the host has a name that nobody outside can give an address.
+    """
+    host = authority(url)[0]
+    return host in _inside or (_has_proxy(url) and _is_inner_name(host.removesuffix(".")))
 
 
 def addresses_inside(url: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from adk_skills_agent.errors import ConfigError
 
 ARCHIVE_SUFFIXES = (".zip", ".skill", ".tar.gz", ".tgz", ".tar")
 _SHORT = r"(?P<repo>[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100})(?:/(?P<path>[^@]+))?(?:@(?P<ref>.+))?"
-_SCP = r"(?P<user>[A-Za-z0-9._-]+)@(?P<host>[A-Za-z0-9.-]+):(?!//)(?P<path>[^@]+?)(?:@(?P<ref>.+))?"
+_SCP = r"(?P<user>[A-Za-z0-9._-]+)@(?P<host>[A-Za-z0-9._-]+):(?!//)(?P<path>[^@]+?)(?:@(?P<ref>.+))?"
 _PACKAGE = r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==(?P<version>[A-Za-z0-9.+!_-]+))?"
 _TREE = r"/(?P<repo>.+?)(?:/-)?/(?:tree|blob)/(?P<ref>[^/]+)(?:/(?P<path>.+))?"
 _SERVER = r"(?:[^\s@:/\\\[\]%]+@)?(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\w*)?"
@@ -180,7 +180,7 @@ def _read(text: str, base: Path, *, missing_ok: bool) -> Origin:
         )
     raise ConfigError(
         f"{text!r} is no source: there is no such folder, and it is no owner/repo and no URL. "
-        "Write owner/repo, a git URL, a folder, an archive, https://host, pypi:name or mcp:URL."
+        "Write owner/repo, a git URL (for ssh git@host:path), a folder, an archive, https://host, pypi:name or mcp:URL."
     )
 
 

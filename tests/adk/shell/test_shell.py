@@ -676,15 +676,22 @@ async def test_a_command_that_met_a_limit_is_told_which(calls: Any) -> None:
 
 async def test_a_fetch_that_is_told_to_be_quiet_is_told_to_have_no_network(calls: Any) -> None:
     """Seen of ``curl -s``: an exit code, and not a word; in a pipe not even that."""
-    fetches = ("curl -s https://a.test", "wget -qO- https://a.test | head", "A=$(curl -sf 'https://a.test?b=1'); true")
+    pipe = "cd / && curl -s https://a.test | cat"
+    fetches = (
+        "curl -s https://a.test",
+        "wget -qO- https://a.test | head",
+        "A=$(curl -sf 'https://a.test?b=1'); true",
+        pipe,
+    )
     others = (
         "curl -s http://localhost:1",
         "cat <<'E' > a\ncurl -s https://a.test\nE",
         "echo 'curl https://a.test' > a",
     )
+    skipped = ("grep -q x /etc/passwd.none && curl -s https://a.test", "test -d / || curl -s https://a.test")
     toolset = ShellToolset()
-    answers = await calls(toolset, *map(sh, (*fetches, *others)))
-    assert [NO_NETWORK in answer.get("notes", ()) for answer in answers] == [True] * 3 + [False] * 3
+    answers = await calls(toolset, *map(sh, (*fetches, *others, *skipped)))
+    assert [NO_NETWORK in answer.get("notes", ()) for answer in answers] == [True] * 4 + [False] * 5
     await toolset.close()
 
 

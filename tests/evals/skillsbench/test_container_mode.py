@@ -138,6 +138,24 @@ async def test_rows_472_and_487_neither_mounts_nor_a_bases_own_instructions_lead
                 client.images.remove(f"adk-skills-test:{tag}")
 
 
+async def test_mounts_and_platforms_of_usual_dockerfiles_are_built(containers: ContainerMode, tmp_path: Path) -> None:
+    """Seen: refused. An engine of Docker's older kind knows none of them."""
+    text = (
+        f"ARG BASE={BASE}\nFROM --platform=$BUILDPLATFORM ${{BASE}} AS one\nWORKDIR /app\n"
+        "RUN --network=none --mount=type=cache,target=/c \\\n  # why\n"
+        "  --mount=type=bind,source=data.txt,target=found.txt cp found.txt copy.txt\n"
+        "FROM --platform=linux ${BASE}\n"
+        "RUN --mount=from=one,source=/app/copy.txt,target=/two.txt cp /two.txt /three.txt\n"
+    )
+    task = make_task(tmp_path / "usual", environment__Dockerfile=text)
+    image = await containers.build(task, with_skills=True, rebuild=True, say=lambda _: None)
+    box = await containers.open(task, image)
+    try:
+        assert (await box.run(("cat", "/three.txt"), seconds=60)).text == "data\n"
+    finally:
+        await box.close()
+
+
 @pytest.mark.requirement("S0-131")
 async def test_a_command_does_not_hold_the_event_loop_and_ends_at_its_time(
     containers: ContainerMode, task: Task

@@ -322,6 +322,7 @@ def test_row_487_a_here_document_has_no_base_for_engines_that_do_not_know_it(ins
     [
         "ARG V=12\nARG IMAGE=debian:$V\nFROM --platform=linux/amd64 ${IMAGE} AS Build_1\nFROM scratch\n",
         "FROM debian\nRUN echo $((1<<2)) \"a << b\" && cat <<< 'x # y' && python - <<'EOF'\n1 << 3\nEOF\n",
+        "FROM debian\nRUN sqlite3 a.db 'select x \\\n  from t' && cat \\\n# why\n  /x\n",
         "FROM debian\nRUN a && \\\n  # why\u3000\n\n  b\nCOPY <<EOF /x.py\nfrom x import y\nprint('\\\\')\nEOF\n",
     ],
 )

@@ -299,7 +299,7 @@ def _refuse_unclear(text: str) -> None:
 def _readings(text: str) -> set[str]:
     """The lines of a Dockerfile as an engine may read them: not all know here-documents, or go on after a blank line.
 
-    Each line is one also where the line before goes on, but for the word ``add``, which is a word of many commands.
+    Each line is one also where the line before goes on, but for ``add`` and ``from``, which are words of many commands.
     """
     joined: list[list[str]] = [[]]
     found = set()
@@ -310,7 +310,7 @@ def _readings(text: str) -> set[str]:
         if goes_on and not line.strip():
             goes_on = False
             continue
-        if not re.match(r"\s*add\s", line, re.IGNORECASE) or not goes_on:
+        if not goes_on or not re.match(r"\s*(?:add|from)\s", line, re.IGNORECASE):
             found.add(" ".join(line.split()))
         goes_on = line.rstrip().endswith("\\")
         joined[-1].append(line.rstrip()[:-1] if goes_on else line)
