@@ -47,6 +47,7 @@ _MODULES = (
     *("adk_skills_agent.format.template", "adk_skills_agent.format.validator"),
     *("mcp.server.lowlevel", "mcp.client.extension", "ctypes", "resource", "tomlkit"),
     *("google.adk.evaluation.agent_evaluator", "google.adk.models.google_llm", "httpcore", "h11", "encodings.idna"),
+    *("google.adk.cli.fast_api", "google.adk.cli.cli"),
 )
 _HEAD = 4
 # Modules in C alone: with json, signal and socket it would take 30 ms of processor time instead of 10.
