@@ -6,6 +6,7 @@ import logging
 import shutil
 import subprocess
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -363,9 +364,9 @@ def test_a_bundle_holds_for_its_bytes_and_its_signer_only(authority, tmp_path: P
     data = pack_zip(make_tree())
     bundle = getattr(authority, form)(data).encode()
     good = policy_of(authority, tmp_path)
-    assert bundle_signer(data, bundle, good) == "release@example.com"
+    assert bundle_signer(data, bundle, good) == ("release@example.com", "2026-02-28T23:55:00Z")
     others = (("x@example.com", ""), ("release@example.com", ""))
-    assert bundle_signer(data, bundle, policy_of(authority, tmp_path, *others)) == "release@example.com"
+    assert bundle_signer(data, bundle, policy_of(authority, tmp_path, *others))[0] == "release@example.com"
     with pytest.raises(SourceError, match="does not hold for these bytes"):
         bundle_signer(data + b"\n", bundle, good)
     for wrong in (("else@example.com", ""), ("release@example.com", "https://other.example.com")):
@@ -415,6 +416,32 @@ def test_an_archive_is_added_with_the_bundle_beside_it(authority, run: Run, tmp_
     assert run("verify").returncode == 0
     folder = run("add", "./x", "--bundle", beside)
     assert folder.returncode == 2
+
+
+def test_row_461_an_older_signed_archive_is_no_update(
+    authority, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: who has the server but no key put the archive with the hole there again, with its bundle."""
+    import sigstore_authority
+
+    project, archive = tmp_path / "project", tmp_path / "pdf.skill"
+    (project / "adk-skills.toml").write_text(
+        "[tool.adk-skills]\nrequire-signature = true\n[tool.adk-skills.signers]\n"
+        'sigstore = [{ identity = "release@example.com" }]\ntrust-root = "root.json"\n'
+    )
+    (project / "root.json").write_text(authority.root())
+    began, releases = sigstore_authority.NOW, []
+    for hour in range(3):
+        monkeypatch.setattr(sigstore_authority, "NOW", began + timedelta(hours=hour))
+        skill = make_tree("pdf", release=str(hour))
+        releases.append((pack_zip(skill), authority.sign(pack_zip(skill))))
+    for number, is_taken in ((1, True), (0, False), (2, True)):
+        archive.write_bytes(releases[number][0])
+        (tmp_path / "pdf.skill.sigstore.json").write_text(releases[number][1])
+        done = run("add", archive, "--yes") if number == 1 else run("update", "--yes")
+        assert done.returncode == (0 if is_taken else 1), done.stderr
+        assert ("was signed before the one that is installed (2026-03-01T00:55:00Z)" in done.stderr) is not is_taken
+        assert (project / ".agents/skills/pdf/release").read_text() == str(number if is_taken else 1)
 
 
 @pytest.mark.parametrize("table", ["skills", "adk-skills.skills", "tool.adk_skills.skills"])

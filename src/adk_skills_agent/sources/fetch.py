@@ -50,6 +50,7 @@ class FetchedSkill:
     license: str = ""  # what it says of its licence; empty for nothing
     requires: tuple[str, ...] = ()  # the skills it says it needs (``metadata.requires-skills``)
     signer: str = ""  # who signed it, as far as that was verified
+    signed: str = ""  # when, of an archive
 
 
 class SkillFolders(Protocol):
@@ -158,6 +159,7 @@ class Opened:
     skills: SkillFolders
     commit: str = ""
     signer: str = ""
+    signed: str = ""
 
 
 @contextmanager
@@ -196,11 +198,11 @@ def opened(
         case OriginKind.ARCHIVE:
             what = f"The archive {origin.location.rpartition('/')[2]}"
             data = _archive_bytes(origin, what, allow_private, named)
-            signer = _archive_signer(origin, data, signatures, allow_private, named) if signatures is not None else ""
+            by = _archive_signer(origin, data, signatures, allow_private, named) if signatures is not None else ("", "")
             files = read_archive(data, what)
             digest = "sha256:" + hashlib.sha256(data).hexdigest()
             others = {path: file.data for path, file in files.items() if path.endswith(".json")}
-            yield Opened(_InMemory(skills_of(files, what), others), digest, signer)
+            yield Opened(_InMemory(skills_of(files, what), others), digest, *by)
         case OriginKind.WELL_KNOWN:
             from adk_skills_agent.sources.http import WebClient
             from adk_skills_agent.sources.well_known import read_index
@@ -297,12 +299,14 @@ def _git_signer(origin: Origin, git: GitCheckout, tag: str, policy: SignaturePol
     return signer
 
 
-def _archive_signer(origin: Origin, data: bytes, policy: SignaturePolicy, allow_private: bool, named: str) -> str:
-    """By the bundle that was named, else by the one beside the archive."""
+def _archive_signer(
+    origin: Origin, data: bytes, policy: SignaturePolicy, allow_private: bool, named: str
+) -> tuple[str, str]:
+    """Who and when, by the bundle that was named, else by the one beside the archive."""
     from adk_skills_agent.sources.signatures import MAX_BUNDLE_BYTES, bundle_signer, unsigned
 
     if not (policy.required or policy.sigstore or policy.bundle):
-        return ""
+        return "", ""
     bundle = None
     if policy.bundle is not None:
         try:
@@ -316,7 +320,7 @@ def _archive_signer(origin: Origin, data: bytes, policy: SignaturePolicy, allow_
         return bundle_signer(data, bundle, policy)
     if policy.required:
         raise unsigned(str(origin), "has no Sigstore bundle beside it (the same name with .sigstore.json)")
-    return ""
+    return "", ""
 
 
 def _bundle_beside(origin: Origin, allow_private: bool, named: str) -> bytes | None:
@@ -576,6 +580,7 @@ def _taken(origin: Origin, source: Opened, folders: Sequence[str]) -> list[Fetch
                 tree.license(last),
                 required_skills(metadata.metadata.get("requires-skills")),
                 source.signer,
+                source.signed,
             )
         )
     return sorted(found, key=lambda skill: skill.name)

@@ -25,7 +25,7 @@ VERSION = 1
 _MAX_BYTES = 64 << 20
 _MAX_OTHER_CHARS = 8 << 20  # of a lock in another form: tomllib takes a second and 30 MB of memory for a million
 _HEAD = "# Made by adk-skills; commit it. Change it with: adk-skills add, update, remove.\n"
-_TEXTS = ("ref", "subpath", "commit", "base", "license", "signer", "time")
+_TEXTS = ("ref", "subpath", "commit", "base", "license", "signer", "signed", "time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class LockedSkill:
     signer: str = ""  # who had signed it
     time: str = ""  # when it was locked, in UTC
     requires: tuple[str, ...] = ()  # the skills it needs
+    signed: str = ""  # when it was signed, of an archive, in UTC
 
     @property
     def source_tree(self) -> str:
@@ -66,6 +67,7 @@ class LockedSkill:
             "base": self.base,
             "license": self.license,
             "signer": self.signer,
+            "signed": self.signed,
             "time": self.time,
         }
         table |= {key: value for key, value in values.items() if value}
@@ -236,6 +238,7 @@ def _locked(one: Mapping[str, Any]) -> LockedSkill:
         texts["signer"],
         texts["time"],
         tuple(one.get("requires", ())),
+        texts["signed"],
     )
 
 

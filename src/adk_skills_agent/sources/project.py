@@ -313,6 +313,7 @@ class Project:
             skill.signer,
             datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             skill.requires,
+            skill.signed,
         )
 
     def add(

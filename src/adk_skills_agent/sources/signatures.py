@@ -190,12 +190,13 @@ def unsigned(what: str, reason: str) -> SourceError:
     )
 
 
-def bundle_signer(data: bytes, bundle: bytes, policy: SignaturePolicy) -> str:
-    """Who signed these bytes, by a Sigstore bundle; checked without the network.
+def bundle_signer(data: bytes, bundle: bytes, policy: SignaturePolicy) -> tuple[str, str]:
+    """Who signed these bytes and when, by a Sigstore bundle; checked without the network.
 
     A bundle signs the bytes themselves, or a statement (in-toto) that names their digest, as GitHub's attestations do.
-    Returns the identity. Raises ``SourceError`` when it is no such bundle, of other bytes, or of somebody else, or
-    ``ConfigError`` when the ``sigstore`` library is not installed, no identity is named, or the root of trust is none.
+    Returns the identity, and the time from which its certificate holds, in UTC. Raises ``SourceError`` when it is no
+    such bundle, of other bytes, or of somebody else, or ``ConfigError`` when the ``sigstore`` library is not installed,
+    no identity is named, or the root of trust is none.
     """
     try:
         from sigstore.errors import Error as SigstoreError
@@ -243,7 +244,7 @@ def bundle_signer(data: bytes, bundle: bytes, policy: SignaturePolicy) -> str:
         except SigstoreError as error:
             said = said_by(error).rstrip(".")
             continue
-        return identity
+        return identity, parsed.signing_certificate.not_valid_before_utc.strftime("%Y-%m-%dT%H:%M:%SZ")
     raise SourceError(f"The Sigstore bundle does not hold for these bytes and signers: {said}.")
 
 

@@ -316,9 +316,20 @@ def _newest(
         named_by=named_by,
         refused=refused,
     )
+    if signatures is not None and signatures.required:
+        _refuse_older_signature(origin, max((skill.signed for skill in group), default=""), found)
     if checked and any(skill.commit != checked for skill in found):
         raise SourceError(f"{origin} changed while it was looked at. Try again.")
     return {skill.origin.subpath: skill for skill in found}
+
+
+def _refuse_older_signature(origin: Origin, signed: str, found: Sequence[FetchedSkill]) -> None:
+    """As :func:`_refuse_older` for archives, by the time that the authority wrote into the signer's certificate."""
+    if any(skill.signed < signed for skill in found):
+        raise SourceError(
+            f"{origin} gives an archive that was signed before the one that is installed ({signed}), so it is not "
+            "taken. Ask its owner; to have the older one, remove the skill and add it again."
+        )
 
 
 def _refuse_older(
@@ -387,7 +398,8 @@ def _renamed(locked: LockedSkill, base: SkillTree, theirs: SkillTree) -> SourceE
 
 def _unchanged(project: Project, locked: LockedSkill, base: SkillTree) -> FetchedSkill:
     origin = project.origin_of(locked)
-    return FetchedSkill(locked.name, "", base, origin, locked.commit, locked.license, locked.requires, locked.signer)
+    about = (locked.commit, locked.license, locked.requires, locked.signer, locked.signed)
+    return FetchedSkill(locked.name, "", base, origin, *about)
 
 
 def _base(project: Project, locked: LockedSkill, *, allow_private: bool) -> SkillTree:
