@@ -19,7 +19,8 @@ from adk_skills_agent.catalog import Skill
 from adk_skills_agent.catalog.registry import skills_below
 from adk_skills_agent.cli.sources import open_skill
 from adk_skills_agent.packages import Need, NeedKind, Needs, read_needs
-from adk_skills_agent.packages.findings import Findings, SkillText
+from adk_skills_agent.packages.declarations import node_manifest, python_project, requirements_file
+from adk_skills_agent.packages.findings import MAX_FINDINGS, MAX_PROBLEMS, Findings, SkillText
 from adk_skills_agent.packages.inference import parsed_python, programs_called, shell_code
 from adk_skills_agent.packages.needs import find_needs
 from adk_skills_agent.settings import parsed_toml
@@ -491,3 +492,25 @@ def test_npm_packages_that_a_skill_brings_are_no_need(make_skill: MakeSkill) -> 
         "node_modules/left/index.js": "",
     }
     assert set(named(needs_of(make_skill, **files), NeedKind.NODE_PACKAGE)) == {"..", "left"}
+
+
+@pytest.mark.parametrize("name", ["package.json", "pyproject.toml"])
+def test_row_493_the_lines_of_endless_dependencies_are_not_looked_for(name: str) -> None:
+    """Seen: 500 KB took ten minutes of a thread, at the first call, in the default settings."""
+    names = [f"p{number:05}" for number in range(5_000)]
+    listed = {"dependencies": dict.fromkeys(names, "1")}
+    text = "\n" * 100_000 + (json.dumps(listed) if name == "package.json" else f"project.dependencies = {names}")
+    findings = Findings()
+    began = time.thread_time()
+    (node_manifest if name == "package.json" else python_project)(SkillText(name, text), findings)
+    assert time.thread_time() - began < 10
+    assert len(findings.found) == MAX_FINDINGS
+    assert [one.place for one in (findings.found[0], findings.found[-1])] == [f"{name}:100001", f"{name}:1"]
+
+
+def test_row_493_what_cannot_be_read_is_bounded() -> None:
+    """Seen: 16 MB of options were 8 million diagnostics, which stayed."""
+    findings = Findings()
+    requirements_file(SkillText("requirements.txt", "--no-such\n" * 10_000), findings)
+    assert len(findings.problems) == MAX_PROBLEMS + 1
+    assert findings.problems[-1].code == "too-many-problems"

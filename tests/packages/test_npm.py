@@ -10,8 +10,10 @@ import shutil
 import subprocess
 import tarfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -401,6 +403,58 @@ def test_an_alias_and_what_a_package_brings_along_are_installed(registry: LocalR
     lock = locked(registry, cache, "npm:alpha")
     assert [one.name for one in lock.packages] == ["npm:alpha", "npm:beta"]
     assert prepared(lock, registry, cache) is not None
+
+
+def bundling(registry: LocalRegistry, cache: Path, *bundled: str) -> Lock:
+    """A stranger's lock: alpha, and inside of it evil, which it says to come in alpha's own archive."""
+    for name in {"evil", "alpha"} - registry.documents.keys():
+        registry.add(name)
+    lock = locked(registry, cache, "npm:alpha")
+    table = json.loads(lock.node)
+    table["packages"]["node_modules/alpha"] |= {"bundleDependencies": list(bundled), "dependencies": {"evil": "1.0.0"}}
+    table["packages"]["node_modules/alpha/node_modules/evil"] = {"version": "1.0.0", "inBundle": True}
+    return replace(lock, node=json.dumps(table))
+
+
+def test_row_491_nothing_is_fetched_without_a_hash_that_no_package_brings(registry: LocalRegistry, cache: Path) -> None:
+    """Seen: the question showed alpha alone, and evil came from the registry with whatever bytes that had."""
+    lock = bundling(registry, cache, "other")
+    with pytest.raises(PackageError) as error:
+        prepared(lock, registry, cache)
+    assert "it says that it comes in a package, and none brings it" in " ".join(error.value.__notes__)
+    assert whole_folders(cache) == []
+    assert prepared(bundling(registry, cache, "evil"), registry, cache) is not None  # npm leaves that to the archive
+    assert registry.requests.count("/files/evil-1.0.0.tgz") == 1
+
+
+def test_row_492_a_long_path_in_a_lock_takes_no_time() -> None:
+    """Seen: 4 million characters took a thread five minutes, at each call."""
+    place = "node_modules/a/" * 30_000 + "node_modules/b"
+    table = {"packages": {"": {}, "node_modules/a": GOOD, place: {"version": "1.0.0", "inBundle": True}}}
+    began = time.thread_time()
+    with pytest.raises(PackageError):
+        checked_lock(table, WHAT)
+    assert time.thread_time() - began < 1
+
+
+@pytest.mark.slow
+def test_row_494_without_a_question_no_lock_of_a_stranger_gets_past_the_delay(
+    registry: LocalRegistry, cache: Path, make_skill: MakeSkill, tmp_path: Path
+) -> None:
+    """Seen: a release of a minute ago was installed, because the skill's own lock names it."""
+    registry.add("alpha", "1.0.0")
+    registry.add("alpha", "1.1.0")
+    registry.documents["alpha"]["time"] = {"1.0.0": "2020-01-01T00:00:00Z", "1.1.0": "2026-01-01T00:00:00Z"}
+    new = locked(registry, cache, "npm:alpha@^1")
+    manifest = json.dumps({"dependencies": {"alpha": "^1"}})
+    settings = Dependencies(
+        "install", npm_registry=registry.url, cache=cache, exclude_newer=datetime(2025, 1, 1, tzinfo=UTC)
+    )
+    for number, files in enumerate(({}, {"package-lock.json": new.node}, {"adk-skills.lock": new.text()})):
+        skill = opened(make_skill(f"s{number}", files={"package.json": manifest, "run.js": "", **files}))
+        environment = SkillEnvironments(settings).environment_for(skill)
+        assert environment is not None
+        assert run(environment, tmp_path, "a.js", "console.log(require('alpha'))") == "alpha 1.0.0\n"
 
 
 @pytest.mark.slow

@@ -73,14 +73,18 @@ def inline_script_metadata(script: SkillText, findings: Findings) -> None:
         return
     table = _toml("\n".join(content), script.place(index + 1), findings)
     dependencies = table.get("dependencies")
-    for text in dependencies if isinstance(dependencies, list) else ():
+    for nth, text in enumerate(dependencies if isinstance(dependencies, list) else ()):
         if isinstance(text, str):
-            python_requirement(text, script.place(index + 2 + _line_with(content, text)), findings)
+            python_requirement(text, script.place(index + 2 + _line_with(content, text, nth)), findings)
     _python_version(table.get("requires-python"), script.place(index + 1), findings)
 
 
-def _line_with(lines: Sequence[str], text: str) -> int:
-    return next((number for number, line in enumerate(lines) if text in line), 0)
+_MOST_PLACES = 500
+"""Names of one file whose line is looked for; that of a further one is the file's first (row 493)."""
+
+
+def _line_with(lines: Sequence[str], text: str, nth: int = 0) -> int:
+    return next((number for number, line in enumerate(lines) if text in line), 0) if nth < _MOST_PLACES else 0
 
 
 def _python_version(spec: object, place: str, findings: Findings) -> None:
@@ -126,16 +130,16 @@ def python_project(manifest: SkillText, findings: Findings) -> None:
     project = table.get("project")
     if isinstance(project, Mapping):
         dependencies = project.get("dependencies")
-        for text in dependencies if isinstance(dependencies, list) else ():
+        for nth, text in enumerate(dependencies if isinstance(dependencies, list) else ()):
             if isinstance(text, str):
-                python_requirement(text, manifest.place(_line_with(lines, text) + 1), findings)
+                python_requirement(text, manifest.place(_line_with(lines, text, nth) + 1), findings)
         _python_version(project.get("requires-python"), manifest.place(1), findings)
     tool = table.get("tool")
     poetry = tool.get("poetry") if isinstance(tool, Mapping) else None
     listed = poetry.get("dependencies") if isinstance(poetry, Mapping) else None
-    for name, version in listed.items() if isinstance(listed, Mapping) else ():
+    for nth, (name, version) in enumerate(listed.items() if isinstance(listed, Mapping) else ()):
         if name != "python":
-            place = manifest.place(_line_with(lines, name) + 1)
+            place = manifest.place(_line_with(lines, name, nth) + 1)
             python_requirement(f"{name}{_poetry_spec(version)}", place, findings)
 
 
@@ -157,9 +161,9 @@ def node_manifest(manifest: SkillText, findings: Findings) -> None:
     lines = manifest.text.split("\n")
     for key, optional in (("dependencies", False), ("peerDependencies", True), ("optionalDependencies", True)):
         listed = table.get(key)
-        for name, version in listed.items() if isinstance(listed, Mapping) else ():
+        for nth, (name, version) in enumerate(listed.items() if isinstance(listed, Mapping) else ()):
             if isinstance(name, str) and isinstance(version, str):
-                place = manifest.place(_line_with(lines, f'"{name}"') + 1)
+                place = manifest.place(_line_with(lines, f'"{name}"', nth) + 1)
                 findings.add(
                     Finding(NeedKind.NODE_PACKAGE, name, place, version[:100], declared=True, optional=optional)
                 )

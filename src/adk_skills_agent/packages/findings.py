@@ -10,6 +10,8 @@ from adk_skills_agent.format.models import Diagnostic, Severity
 
 MAX_FINDINGS = 5_000
 """Of one skill: the largest of 2,066 real skills has 400 files, and few of them have ten findings."""
+MAX_PROBLEMS = 200
+"""Of one skill; each is kept with what the skill needs (row 493)."""
 MAX_NAME = 200
 
 
@@ -81,7 +83,12 @@ class Findings:
         return frozenset(reached)
 
     def problem(self, code: str, message: str, place: str | None) -> None:
-        """Note what could not be read."""
+        """Note what could not be read; past the bound that there was more."""
+        if len(self.problems) > MAX_PROBLEMS:
+            return
+        if len(self.problems) == MAX_PROBLEMS:
+            code = "too-many-problems"
+            message = f"More than {MAX_PROBLEMS} things cannot be read; the rest is not listed."
         file, _, line = (place or "").rpartition(":")
         known = Diagnostic(code, Severity.WARNING, message, file=file or place, line=int(line) if file else None)
         self.problems.append(known)

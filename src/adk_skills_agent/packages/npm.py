@@ -38,6 +38,7 @@ _SPEC = re.compile(r"[\w.^~<>=*|&+ -]{0,100}")
 _VERSION = re.compile(r"\d[\w.+-]{0,99}")
 _PLACE = re.compile(rf"(?:node_modules/{_NAME.pattern}/)*node_modules/{_NAME.pattern}", re.IGNORECASE)
 _MAX_PACKAGES = 5_000
+_MAX_PLACE = 4_096
 _MAX_LOCK_BYTES = 32 << 20  # a lock of 5,000 packages has 3 MB
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _KEPT = word_set(
@@ -211,6 +212,7 @@ def install_node(
     _write(target / "package-lock.json", lock)
     _run_npm(["ci"], str(target), cache=cache, index=index, what=what, seconds=seconds, progress=progress, hold=hold)
     (target / "node_modules").mkdir(exist_ok=True)
+    _check_bundled(lock["packages"], target / "node_modules" / ".package-lock.json", what)
     (target / "node_modules" / ".package-lock.json").unlink(missing_ok=True)
     if has_hooks(node_version()):
         (target / "hook.mjs").write_text(_HOOK, encoding="utf-8")
@@ -297,7 +299,8 @@ def checked_lock(table: object, what: str) -> dict[str, Any]:
     for place, entry in packages.items():
         if place == "":
             continue
-        if not isinstance(entry, Mapping) or not _PLACE.fullmatch(place) or entry.get("link"):
+        fits = len(place) <= _MAX_PLACE and _PLACE.fullmatch(place)  # row 492
+        if not isinstance(entry, Mapping) or not fits or entry.get("link"):
             raise _refused(what, f"{str(place)[:100]!r} is not a package of the registry.")
         if entry.get("dev"):
             continue
@@ -326,7 +329,10 @@ def _problem(place: str, entry: Mapping[str, Any], packages: Mapping[str, Any]) 
 
 
 def _is_bundled(place: str, packages: Mapping[str, Any]) -> bool:
-    """Whether a package that is shown and hashed says that it brings others along, and this one lies in it."""
+    """Whether a package that is shown and hashed says that it brings others along, and this one lies in it.
+
+    Which ones that are npm alone knows: :func:`_check_bundled` asks it what it took from where.
+    """
     inside = place
     while "/node_modules/" in inside:
         inside = inside.rpartition("/node_modules/")[0]
@@ -334,6 +340,26 @@ def _is_bundled(place: str, packages: Mapping[str, Any]) -> bool:
         if isinstance(outer, Mapping) and outer.get("bundleDependencies") and sha512_of(str(outer.get("integrity"))):
             return True
     return False
+
+
+def _check_bundled(locked: Mapping[str, Any], told: Path, what: str) -> None:
+    """Refuse what npm fetched without a hash, because no package that is hashed brings it along (row 491).
+
+    ``told`` is npm's own account of what it installed.
+    """
+    if not any(entry.get("inBundle") for entry in locked.values()):
+        return  # npm has checked all of them
+    try:
+        packages = json.loads(told.read_bytes())["packages"]
+        strange = [
+            place
+            for place, entry in packages.items()
+            if not entry.get("inBundle") and not sha512_of(str(locked.get(place, {}).get("integrity", "")))
+        ]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _refused(what, f"npm does not say what it installed: {error}.") from error
+    if strange:
+        raise _refused(what, f"{strange[0][:100]}: it says that it comes in a package, and none brings it.")
 
 
 def sha512_of(integrity: str) -> str:

@@ -478,7 +478,7 @@ class SkillEnvironments:
         if chosen is not None and chosen.source == LOCK_FILE and settings.mode == "install":
             # Nobody has seen the skill's own lock: its versions hold if the index has them and they are old enough.
             pins = tuple(f"{one.name}=={one.version}" for one in chosen.python_packages)
-            chosen = None if pins else chosen
+            chosen = None
         lock = chosen or resolve(
             tuple(sorted({*wanted, *pins})),
             cache=self.cache / "uv",
@@ -487,7 +487,8 @@ class SkillEnvironments:
             exclude_newer=settings.exclude_newer,
             what=what,
             progress=progress,
-            node_lock=node_lock,
+            # npm takes what the author locked whatever its age, and here nobody is asked (row 494).
+            node_lock=None if settings.mode == "install" else node_lock,
         )
         if lock not in answering and not pins:  # what lies beside a skill is that skill's word, for nobody else
             self.keep(lock, wanted, python, node_lock)  # an answer is about exactly this one
