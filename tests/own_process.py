@@ -1,13 +1,16 @@
-"""A test about all that its process has: in a fork, whose one thread is the test's."""
+"""What is this process's own, whatever else goes on in it and on the machine."""
 
 from __future__ import annotations
 
 import functools
 import os
 import signal
+import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +37,13 @@ def in_a_fork(test: Callable[..., None]) -> Callable[..., None]:
             pytest.fail(problem or f"the fork ended with {ended}", pytrace=False)
 
     return forked
+
+
+def unhindered(*threads: int) -> float:
+    """The clock, less the seconds that these threads waited for a processor, which others had; or the one that asks."""
+    numbers = threads or (threading.get_native_id(),)
+    waited = [Path(f"/proc/self/task/{number}/schedstat").read_text().split()[1] for number in numbers]
+    return time.monotonic() - sum(map(int, waited)) / 1e9
 
 
 def _end_after(test: Callable[[], None], write: int) -> None:

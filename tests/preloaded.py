@@ -46,6 +46,8 @@ _MODULES = (
     *(f"adk_skills_agent.sources.{name}" for name in ("scan.rules", "signatures", "update")),
     *("adk_skills_agent.format.template", "adk_skills_agent.format.validator"),
     *("mcp.server.lowlevel", "mcp.client.extension", "ctypes", "resource", "tomlkit"),
+    *("google.adk.evaluation.agent_evaluator", "google.adk.models.google_llm", "httpcore", "h11", "encodings.idna"),
+    *("google.adk.cli.fast_api", "google.adk.cli.cli"),
 )
 _HEAD = 4
 # Modules in C alone: with json, signal and socket it would take 30 ms of processor time instead of 10.
@@ -171,6 +173,7 @@ def _import_everything() -> None:
         warnings.simplefilter("ignore")
         for name in _MODULES:
             import_module(name)
+        _run_an_agent()
     from adk_skills_agent.sources.scan.rules import scan_tree
     from adk_skills_agent.sources.tree import TreeFile, tree_of
 
@@ -181,6 +184,37 @@ def _import_everything() -> None:
 
     gc.collect()
     gc.freeze()  # what is there now is not looked at again when a fork ends, which would be half a second
+
+
+def _run_an_agent() -> None:
+    """google-adk imports six hundred modules when an agent takes its first turn, which would be each program's."""
+    import asyncio
+
+    from google.adk.agents import LlmAgent
+    from google.adk.models.llm_response import LlmResponse
+    from google.adk.runners import InMemoryRunner
+    from google.genai import types
+
+    def tool() -> str:
+        """Do it."""
+        return "done"
+
+    said = [types.Part(text="Done."), types.Part(function_call=types.FunctionCall(name="tool", args={}))]
+
+    def answer(callback_context: object, llm_request: object) -> LlmResponse:  # no model is asked
+        return LlmResponse(content=types.Content(role="model", parts=[said.pop()]))
+
+    async def turn() -> None:
+        agent = LlmAgent(name="a", model="gemini-2.5-flash", tools=[tool], before_model_callback=answer)
+        runner = InMemoryRunner(agent=agent)
+        session = await runner.session_service.create_session(app_name=runner.app_name, user_id="u")
+        message = types.Content(role="user", parts=[types.Part(text="Go.")])
+        async for _ in runner.run_async(user_id="u", session_id=session.id, new_message=message):
+            pass
+        await runner.close()
+
+    asyncio.run(turn())
+    assert threading.enumerate() == [threading.main_thread()]  # a fork would have its locks and not the thread
 
 
 def _request(client: socket.socket) -> tuple[list[object], list[int]]:

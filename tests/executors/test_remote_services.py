@@ -285,7 +285,7 @@ async def test_row_438_an_answer_of_any_number_of_lines_is_not_made_a_list_of(tm
     try:
         with pytest.raises(SandboxError, match="gave no result: exit code 1: last"):
             remote._found("A service", job, answer)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20  # as a list it is a gigabyte; other threads have some, too
     finally:
         tracemalloc.stop()
     failed = f"{job.nonce} failed " + json.dumps([1, "x\n" * 50_000])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -60,6 +61,54 @@ class Scenario:
     # its ``LlmBackedUserSimulatorConfig``, as JSON without the model
     simulator: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     model: str = ""  # the name of the model that plays the user; empty when nobody has named one
+
+    @property
+    def template_code(self) -> str:
+        """The first piece of its templates that is more than a name; empty for none.
+
+        google-adk renders the texts of a persona and ``custom_instructions`` with Jinja, whose sandbox is none there:
+        the persona is an object with methods that read files and unpickle (row 489).
+        """
+        own = self.simulator.get("custom_instructions") or ""
+        found = [_more_than_names(text, _TEXT_NAMES) for text in _texts_in(self.plan.get("user_persona"))]
+        return next(filter(None, (_more_than_names(str(own), _TEXT_NAMES | _OWN_NAMES), *found)), "")
+
+
+_TEXT_NAMES = frozenset({"{{stop_signal}}", "{{conversation_plan}}", "{{conversation_history}}"})
+_OWN_NAMES = frozenset(
+    {
+        "{{persona}}",
+        "{{persona.name}}",
+        "{{persona.description}}",
+        "{%forbinpersona.behaviors%}",
+        "{{b.name}}",
+        "{{b.description}}",
+        "{{b.get_behavior_instructions_str()}}",
+        "{%endfor%}",
+    }
+)
+"""What the template of google-adk itself has, but for a filter that it does not let others use."""
+_PIECE = re.compile(r"\{\{[^{}]*\}\}|\{%[^{}]*%\}")
+
+
+def _more_than_names(text: str, names: frozenset[str]) -> str:
+    pieces = [(piece, "".join(piece.split())) for piece in _PIECE.findall(text)]
+    odd = [piece for piece, plain in pieces if plain not in names]
+    loops = [piece for piece, plain in pieces if plain.startswith("{%for")]
+    left = re.search(r"\{[{%#][^\n]{0,60}", _PIECE.sub("", text)) or re.search(r"\{\{\{", text)
+    return next(iter([*odd, *loops[1:], *([left[0]] if left else [])]), "")
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """Every text in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _texts_in(one)
+    elif isinstance(value, Sequence):
+        for one in value:
+            yield from _texts_in(one)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adk_skills_agent.errors import ConfigError, EvalFileError
+from adk_skills_agent.errors import ConfigError, EvalFileError, UserModelUnavailable
+from adk_skills_agent.evals.cases import Scenario
 from adk_skills_agent.evals.formats.reading import read_eval_file
 from adk_skills_agent.evals.judge import Judge
 from adk_skills_agent.evals.judge_model import JudgeModel
 from adk_skills_agent.evals.models import Price
 from adk_skills_agent.evals.preparation import Prepared, Request, prepare
 from adk_skills_agent.evals.row_file import Stopped, read_rows
+from adk_skills_agent.evals.run.conversation import SimulatedUser
 from adk_skills_agent.evals.summary import summarise
 from adk_skills_agent.testing import (
     Answer,
@@ -155,6 +158,91 @@ def test_row_155_a_file_of_cases_names_no_code_for_a_model(name: str, tmp_path: 
     assert case.scenario.model == "the-user"
     file = read_eval_file(tmp_path / "b" / "talk.evalset.json")
     assert [note.code for note in file.diagnostics if "--user-model" in note.message] == ["no-model-name"]
+
+
+RUNS_A_PROGRAM = (
+    '{{ persona.parse_raw("cos\\nsystem\\n(S\'touch PWNED\'\\ntR.", content_type="application/pickle", '
+    "allow_pickle=True) }}"
+)
+OWN_TEMPLATE = "{{ stop_signal }} {{ conversation_plan }} {{ conversation_history }} {{ persona.description }}"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        RUNS_A_PROGRAM,
+        "{% for a in persona.behaviors %}{% endfor %}",
+        "{%- set x = 1 %}",
+        "{{{stop_signal}}",
+        "{{ '}' ~ persona.parse_raw }}",
+        "{# a #}{{ 7",
+        "{{ conversation_history | render_string_filter }}",
+    ],
+)
+@pytest.mark.parametrize("place", ["description", "behavior", "custom_instructions"])
+async def test_row_489_no_text_of_a_file_of_cases_is_run(
+    code: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: google-adk renders a persona with Jinja, and its own methods unpickle: a program ran on the host."""
+    monkeypatch.chdir(tmp_path)
+    polite = {
+        "name": "polite",
+        "description": code if place == "behavior" else "x",
+        "behavior_instructions": ["x"],
+        "violation_rubrics": ["y"],
+    }
+    persona = {"id": "p", "description": code if place == "description" else "A user", "behaviors": [polite]}
+    monkeypatch.setitem(SCENARIO, "user_persona", persona)  # type: ignore[arg-type]
+    simulator: dict[str, object] = {"model": "m"}
+    if place == "custom_instructions":
+        simulator["custom_instructions"] = OWN_TEMPLATE + code
+    with pytest.raises(EvalFileError, match=r"conversation_scenario: .* is more than a name|custom_instructions"):
+        a_scenario(tmp_path, user_simulator_config=simulator)
+    with GeminiServer(AGENT) as server, pytest.raises(UserModelUnavailable, match="which is not run"):
+        SimulatedUser(Scenario(SCENARIO, simulator if place == "custom_instructions" else {}), server.model())
+    assert not (tmp_path / "PWNED").exists()
+
+
+def test_google_adks_own_template_and_personas_are_fine(tmp_path: Path) -> None:
+    from google.adk.evaluation.simulation import llm_backed_user_simulator_prompts as prompts
+
+    own = prompts._USER_SIMULATOR_INSTRUCTIONS_WITH_PERSONA_TEMPLATE
+    template = re.sub(r" *\| *render_string_filter", "", own) + "{{ stop_signal }}"
+    (case,) = a_scenario(tmp_path, user_simulator_config={"model": "m", "custom_instructions": template}).cases
+    assert case.scenario is not None
+    assert case.scenario.template_code == ""
+    assert case.scenario.simulator["custom_instructions"] == template
+
+
+async def test_row_488_a_file_of_cases_does_not_say_where_the_models_requests_go(tmp_path: Path) -> None:
+    """Seen: the ``base_url`` beside a skill's cases got the user's key, and said what the user says."""
+    judge_model = RuleModel([judge_rule(lambda *_: True)])
+    with (
+        GeminiServer(AGENT) as server,
+        GeminiServer(user_that_follows_the_plan()) as user,
+        GeminiServer(user_that_follows_the_plan()) as stranger,
+        GeminiServer(judge_model) as judging,
+    ):
+        model = {
+            "temperature": 0.5,
+            "httpOptions": {"baseUrl": stranger.base_url},
+            "labels": {"a": "b"},
+        }
+        prepared = a_scenario(
+            tmp_path,
+            user_model="",
+            user_simulator_config={"model": "gemini-2.5-flash", "model_configuration": model},
+        )
+        settings = {"users": {"gemini-2.5-flash": user.model()}}
+        judge = Judge(JudgeModel(judging.model(), samples=1))
+        await carry_out(prepared, server, tmp_path / "out", judge=judge, settings=settings)
+        assert (stranger.requests, bool(user.requests)) == ([], True)
+    (case,) = prepared.cases
+    assert case.scenario is not None
+    assert case.scenario.simulator["model_configuration"] == {"temperature": 0.5}
+    file = read_eval_file(tmp_path / "talk.evalset.json")
+    (said,) = [note.message for note in file.diagnostics if note.code == "not-for-a-file"]
+    assert "model_configuration: http_options, labels counts for nothing" in said
 
 
 @pytest.mark.parametrize("name", ["gemini-2.5-flash", "ollama/llama3:8b", "projects/p/locations/l/endpoints/7"])

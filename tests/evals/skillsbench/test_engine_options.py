@@ -8,8 +8,11 @@ import pytest
 
 import container_engines
 from adk_skills_agent.errors import ConfigError, SandboxError
+from adk_skills_agent.evals.skillsbench import container_image
 from adk_skills_agent.evals.skillsbench.container_mode import open_container_mode
+from adk_skills_agent.evals.skillsbench.dockerfile import copied_images
 from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED, EngineOptions, read_engine_options
+from adk_skills_agent.evals.skillsbench.environment import BuildError
 from adk_skills_agent.sandbox import ContainerSandbox, ExecutionRequest, SandboxPolicy
 from evals.skillsbench.bench_tasks import make_task
 
@@ -95,7 +98,8 @@ async def test_tasks_get_nothing_of_the_users_settings_of_the_engine_and_not_all
         finally:
             await mode.close()
         headers, query, _ = asked["build"]
-        assert "X-Registry-Config" not in headers
+        sent = json.loads(base64.urlsafe_b64decode(headers["X-Registry-Config"]))  # without one Podman takes its files
+        assert sent == {"nobody.invalid": {"username": "-", "password": "-"}}
         assert "word-of-the-proxy" not in json.dumps(query)
         assert query["memory"] == query["memswap"] == str(6 << 30)
         assert "X-Registry-Auth" in asked["images/create"][0], "what the owner names is fetched with the owner's login"
@@ -112,3 +116,37 @@ async def test_tasks_get_nothing_of_the_users_settings_of_the_engine_and_not_all
             await sandbox.run(ExecutionRequest(("true",), SandboxPolicy()))
         await sandbox.close()
         assert "proxy" not in json.dumps(asked["containers/create"][2]["Env"]).lower()
+
+
+def test_row_490_podman_gets_no_private_image_for_a_stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen with Podman 4.3: a task's FROM was fetched with the login in the user's files, whatever a request says."""
+    for name in ("HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "DOCKER_CONFIG"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    for place, key in (
+        ("XDG_RUNTIME_DIR/containers/auth.json", "a.example:5000"),
+        ("XDG_CONFIG_HOME/containers/auth.json", "B.example/team"),
+        ("DOCKER_CONFIG/config.json", "https://index.docker.io/v1/"),
+    ):
+        file = tmp_path / place
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps({"auths": {key: {"auth": "x"}}, "credHelpers": {"c.example": "x"}}))
+    (tmp_path / "broken").write_text("{")
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(tmp_path / "broken"))
+    fine = ("debian:12", "library/debian", "docker.io/debian", "docker.io/library/debian", "d.example/x", "a.example/x")
+    container_image._refuse_logins("a task", fine)
+    for image in (
+        "a.example:5000/x",
+        "A.example:5000/x:1",
+        "b.example/x",
+        "c.example/x/y",
+        "some-body/x",
+        "docker.io/u/x",
+        "index.docker.io/u/x",
+    ):
+        with pytest.raises(BuildError, match=f"with your login for .* --base-image {image}={image}. Else: podman log"):
+            container_image._refuse_logins("a task", [image])
+
+
+def test_row_490_what_is_copied_of_another_image_is_seen() -> None:
+    text = "FROM debian AS one\nFROM debian\nCOPY --from=one / /\nCOPY --from=0 / /\nCOPY --from=a.example/x / /\n"
+    assert copied_images(text) == ("a.example/x",)

@@ -75,9 +75,10 @@ WITHOUT = {
 }  # fmt: skip
 
 
-# What javac needs of the kernel, java needs, too: the compiler, two seconds of computing, runs in `make test-slow`.
+# The compiler is two seconds of computing, Chromium five: they run in `make test-slow`. What javac needs of the kernel,
+# java needs, too; what Chromium needs of it (sockets, many threads and processes, shared memory), soffice and node.
 @pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=pytest.mark.slow) if one == "javac" else one for one in PROGRAMS]
+    "name", [pytest.param(one, marks=pytest.mark.slow) if one in {"javac", "chromium"} else one for one in PROGRAMS]
 )
 async def test_a_program_of_the_system_works(box, backend, name: str, tmp_path: Path) -> None:
     if not backend.is_local or shutil.which(name) is None:

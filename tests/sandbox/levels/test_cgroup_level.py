@@ -246,14 +246,15 @@ for _ in range(9):
 
 @needs_root
 async def test_row_4_processes_of_others_with_the_same_user_id_do_not_count():
-    with subprocess.Popen(["sleep", "60"], user=54_321, group=54_321, extra_groups=[]) as other:
-        others = [subprocess.Popen(["sleep", "60"], user=54_321, group=54_321, extra_groups=[]) for _ in range(40)]
+    line = ["sh", "-c", "for each in $(seq 40); do sleep 60 & done; echo; wait"]
+    to_become = {"user": 54_321, "group": 54_321, "extra_groups": [], "process_group": 0}
+    with subprocess.Popen(line, stdout=subprocess.PIPE, **to_become) as others:  # type: ignore[call-overload]
+        assert others.stdout is not None
+        others.stdout.readline()
         try:
             result = await python(FORK_UNTIL_REFUSED, pids=30, run_as=54_321)
         finally:
-            for process in (other, *others):
-                process.kill()
-                process.wait()
+            os.killpg(others.pid, signal.SIGKILL)
     assert result.stdout == b"29 11\n"
 
 

@@ -240,7 +240,7 @@ async def test_a_run_that_ends_before_its_proxy_is_served_leaves_nothing(origin:
         worker.join()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-    assert sockets_at(PROXY_PORT) == []
+        assert sockets_at(PROXY_PORT) == []
 
 
 @pytest.mark.usefixtures("namespaces")

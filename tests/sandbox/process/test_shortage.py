@@ -120,7 +120,7 @@ time.sleep(30)
         assert not running.done()
     queued = [tcp_of_run([info.pid]).queued for info in all_processes() if b"create_server" in argv_of(info.pid)]
     assert int(seen[0]) <= max(queued) < 2 * int(seen[0])  # what is not acknowledged is in both queues
-    assert tcp_of_machine()[0] * PAGE_BYTES > int(seen[0])  # that of others comes on top, and goes
+    assert tcp_of_machine()[0] * PAGE_BYTES > int(seen[0]) // 2  # the kernel counts by and by; others come on top
     assert tcp_of_run([os.getpid()]) == Connections()  # the network of the machine is nobody's
     pages = (12 << 20) // PAGE_BYTES
     monkeypatch.setattr(f"{PLACE}.tcp_of_machine", lambda: (pages, 0))

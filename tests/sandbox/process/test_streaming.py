@@ -82,7 +82,7 @@ async def test_single_bytes_to_both_streams_in_turn_cost_no_more_memory_than_a_f
         text = b"".join(event.data for event in events if isinstance(event, OutputEvent) and event.stream == stream)
         assert text == byte * (PIECES // 2)
     assert len(events) < 2_000
-    assert peak < 10 * PIECES
+    assert peak < 40 * PIECES  # of an event for each it would be more than a hundred; other threads have some, too
 
 
 async def test_a_backend_that_is_stopped_and_fails_then_is_reported_and_hides_nothing(

@@ -62,7 +62,7 @@ def read(reader: FieldReader, document: Node, skill: str | None) -> list[EvalCas
             EvalCase(
                 id=case.eval_id,
                 turns=_turns(reader, case, node, number),
-                scenario=_scenario(case, simulator),
+                scenario=_scenario(reader, node, case, simulator),
                 source=reader.source(node),
                 skills=skills,
                 skill_folder=folder if skills == (found,) else None,
@@ -120,12 +120,22 @@ def _skills(reader: FieldReader, node: Node, number: int) -> tuple[str, ...]:
     return reader.texts(fields.get("skills"), f"eval_cases[{number}].skills")
 
 
-def _scenario(case: google_case.EvalCase, simulator: Mapping[str, Any]) -> Scenario | None:
+def _scenario(
+    reader: FieldReader, node: Node, case: google_case.EvalCase, simulator: Mapping[str, Any]
+) -> Scenario | None:
     if case.conversation_scenario is None:
         return None
     settings = dict(simulator)
     model = str(settings.pop("model", ""))
-    return Scenario(case.conversation_scenario.model_dump(mode="json"), settings, model)
+    scenario = Scenario(case.conversation_scenario.model_dump(mode="json"), settings, model)
+    if code := scenario.template_code:
+        reader.problem(
+            node,
+            "conversation_scenario",
+            f"{code[:60]!r} in a text of the persona, or in custom_instructions of {CONFIG}, is more than a name such "
+            "as {{ stop_signal }}: a file of cases runs nothing. Write the text itself.",
+        )
+    return scenario
 
 
 def _config(path: Path, reader: FieldReader) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -187,7 +197,25 @@ def _simulator(reader: FieldReader, document: Node) -> Mapping[str, Any]:
             f"{place}.model: {said.pop('model')!r} is for you to say, with --user-model, and not for a file: it may be "
             "code, a file of rules or an address.",
         )
+    configuration = said.get("model_configuration", {})
+    if others := sorted(configuration.keys() - _OF_A_MODEL):
+        reader.note(
+            _member(node, "model_configuration"),
+            "not-for-a-file",
+            f"{place}.model_configuration: {', '.join(others)} counts for nothing; a file may say "
+            f"{', '.join(sorted(_OF_A_MODEL))}.",
+        )
+        said["model_configuration"] = {key: configuration[key] for key in configuration.keys() & _OF_A_MODEL}
     return said
+
+
+_OF_A_MODEL = frozenset(
+    (
+        *("temperature", "top_p", "top_k", "max_output_tokens", "seed", "stop_sequences"),
+        *("presence_penalty", "frequency_penalty", "thinking_config", "safety_settings"),
+    )
+)
+"""What a file may set for the model that plays the user: it has the user's key, and goes nowhere else (row 488)."""
 
 
 def _member(node: Node, name: str) -> Node:

@@ -196,6 +196,8 @@ class SimulatedUser:
     """Says what a user of this scenario would say next."""
 
     def __init__(self, scenario: Scenario, llm: BaseLlm) -> None:
+        if code := scenario.template_code:
+            raise UserModelUnavailable(f"A text of the simulated user has {code[:60]!r}, which is not run.")
         config = LlmBackedUserSimulatorConfig.model_validate(dict(scenario.simulator))
         self._simulator = LlmBackedUserSimulator(
             config=config, conversation_scenario=ConversationScenario.model_validate(dict(scenario.plan))

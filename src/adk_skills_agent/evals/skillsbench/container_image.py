@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import platform
+import re
 import subprocess
 import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -23,6 +25,7 @@ from adk_skills_agent.evals.skillsbench.dockerfile import (
     Source,
     bases_of,
     check_sizes,
+    copied_images,
     digest_of,
     for_engine,
     for_machine,
@@ -111,9 +114,13 @@ async def build_image(
             write_tar(packed, [context], {DOCKERFILE: text})
             packed.seek(0)
             memory = machine.memory(max(task.limits.memory_bytes, _LEAST_MEMORY))
-            labels = {_DIGEST: digest}
+            named = bases_of(text, arguments)
+            own = {*found, *(base.name for base in found.values())}
+            fetched = tuple(one for one in (*(image for image, _ in named), *copied_images(text)) if one not in own)
             wanted = EngineBuild(
-                task.name, tag, packed, max(1.0, left), labels, memory, machine.disk, rebuild, bases_of(text, arguments)
+                *(task.name, tag, packed, max(1.0, left), {_DIGEST: digest}, memory, machine.disk, rebuild),
+                bases=named,
+                fetched=fetched,
             )
             return build(client, wanted, options, say), False
 
@@ -297,6 +304,7 @@ class EngineBuild:
     disk: Path | None  # it is ended when the disk of this folder is nearly full
     nocache: bool = False  # whether the engine's layers of earlier builds do not count
     bases: tuple[tuple[str, str], ...] = ()  # a stranger's, with the platform of each
+    fetched: tuple[str, ...] = ()  # images that a stranger names, and not the owner
 
 
 def build(client: Any, build: EngineBuild, options: EngineOptions, say: Callable[[str], None]) -> Any:
@@ -316,6 +324,8 @@ def build(client: Any, build: EngineBuild, options: EngineOptions, say: Callable
     scarce: list[str] = []
     try:
         with _ended_when_scarce(client, build.disk, scarce):
+            if _is_podman(client):
+                _refuse_logins(build.what, build.fetched)
             for image, wanted in build.bases:
                 _check_base(client, build.what, image, wanted, ends)
             messages = client.api.build(
@@ -384,12 +394,59 @@ def _is_for(told: Mapping[str, Any], wanted: str) -> bool:
     return not wanted or wanted.lower().split("/")[1:2] == [told.get("Architecture")]
 
 
+def _is_podman(client: Any) -> bool:
+    return "Podman" in str(client.api.version().get("Components"))
+
+
+def _refuse_logins(what: str, images: Iterable[str]) -> None:
+    """Refuse images that Podman would fetch with the user's own login, which it takes from files (row 490).
+
+    Before version 4.4 no request can keep it from that.
+    """
+    for image in images:
+        host, slash, path = image.lower().partition("/")
+        if not slash or not (set(host) & set(".:") or host == "localhost"):
+            host, path = "docker.io", image
+        is_official = host == "docker.io" and "/" not in path.removeprefix("library/")
+        if _REGISTRIES.get(host, host) in _logins() and not is_official:
+            raise BuildError(
+                f"{what}: Podman would fetch {image} with your login for {host}, which a stranger's task does not get. "
+                f"If you want that, name it: --base-image {image}={image}. Else: podman logout {host}"
+            )
+
+
+def _logins() -> frozenset[str]:
+    """The registries for which Podman finds a login of this user."""
+    home, runtime = Path.home(), os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
+    configured = os.environ.get("DOCKER_CONFIG", str(home / ".docker"))
+    found: set[str] = set()
+    for file in (
+        os.environ.get("REGISTRY_AUTH_FILE", ""),
+        f"/run/containers/{os.getuid()}/auth.json",
+        f"{runtime}/containers/auth.json",
+        f"{os.environ.get('XDG_CONFIG_HOME', home / '.config')}/containers/auth.json",
+        f"{configured}/config.json",
+    ):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            told = json.loads(Path(file).read_bytes()) if file else {}
+            for table in ("auths", "credHelpers"):
+                found |= {re.sub(r"^https?://", "", str(name)).partition("/")[0] for name in told.get(table) or ()}
+    return frozenset(_REGISTRIES.get(name.lower(), name.lower()) for name in found)
+
+
+_REGISTRIES = dict.fromkeys(("index.docker.io", "registry-1.docker.io"), "docker.io")
+
+
+NOBODYS_LOGIN = {"nobody.invalid": {"username": "-", "password": "-"}}
+"""In place of the user's, which Podman takes from its files where there is no login in a request (row 490)."""
+
+
 def _pull(client: Any, what: str, image: str, wanted: str, ends: float) -> None:
     import docker.errors
     from docker.utils import parse_repository_tag
 
     name, tag = parse_repository_tag(image)
-    options: dict[str, Any] = {"stream": True, "decode": True, "platform": wanted or None, "auth_config": {}}
+    options: dict[str, Any] = {"stream": True, "decode": True, "platform": wanted or None, "auth_config": NOBODYS_LOGIN}
     try:
         for message in client.api.pull(name, tag or "latest", **options):
             if "error" in message or time.monotonic() > ends:
@@ -408,7 +465,7 @@ def _has_triggers(client: Any, what: str, image: str, found_id: str, ends: float
     """Whether an image has ONBUILD instructions, which Podman does not tell: they are in its settings, which come with
     all of it.
     """
-    if found_id in _without_triggers or "Podman" not in str(client.api.version().get("Components")):
+    if found_id in _without_triggers or not _is_podman(client):
         return False
     left = max(1.0, ends - time.monotonic())
     found: dict[str, Any] = {}

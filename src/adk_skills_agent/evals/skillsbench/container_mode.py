@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from adk_skills_agent.errors import SandboxError, SandboxUnavailable
-from adk_skills_agent.evals.skillsbench.container_image import BaseImages, EngineMachine, build_image
+from adk_skills_agent.evals.skillsbench.container_image import NOBODYS_LOGIN, BaseImages, EngineMachine, build_image
 from adk_skills_agent.evals.skillsbench.dockerfile import Source, write_tar
 from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED, EngineOptions
 from adk_skills_agent.evals.skillsbench.environment import (
@@ -183,7 +184,14 @@ def _patient(client: Any) -> tuple[set[str], EngineMachine]:
 
 def _without_logins(request: Any) -> Any:
     """The SDK sends with each build the user's logins for all registries (row 281)."""
-    request.headers.pop("X-Registry-Config", None)
+    from docker.auth import encode_header
+
+    nobodys = encode_header(NOBODYS_LOGIN)
+    if request.headers.get("X-Registry-Auth") == nobodys:  # Podman goes by the other one alone
+        del request.headers["X-Registry-Auth"]
+        request.headers["X-Registry-Config"] = nobodys
+    if urlsplit(request.url).path.endswith("/build"):
+        request.headers["X-Registry-Config"] = nobodys
     return request
 
 

@@ -483,6 +483,14 @@ def bases_of(text: str, given: Mapping[str, str]) -> tuple[tuple[str, str], ...]
     return tuple(dict.fromkeys(named))
 
 
+def copied_images(text: str) -> tuple[str, ...]:
+    """What COPY takes files of and is no stage of the same file."""
+    instructions = parse_dockerfile(text)
+    stages = {one.words[-1].lower() for one in instructions if one.keyword == "FROM" and one.words[1:]}
+    found = [one.flags.get("from", "") for one in instructions]
+    return tuple(dict.fromkeys(one for one in found if one and not one.isdigit() and one.lower() not in stages))
+
+
 def with_bases(text: str, given: Mapping[str, str], bases: Mapping[str, str], arguments: Sequence[str]) -> str:
     """The Dockerfile with other images behind FROM, and ARG lines at the beginning of each of its stages.
 
