@@ -454,3 +454,14 @@ def test_what_stands_in_the_wrong_table_of_the_manifest_is_said(table: str, tmp_
     other = tmp_path / "pyproject.toml"
     other.write_text("[project]\nname = 'x'\n[skills]\nx = 1\n")
     assert read_wanted(other) == {}
+
+
+def test_a_manifest_keeps_its_line_ends(run: Run, repository: Repository, tmp_path: Path) -> None:
+    """Seen: what was added to a pyproject.toml of Windows had other line ends than the rest."""
+    manifest = tmp_path / "project/pyproject.toml"
+    manifest.write_bytes(b"[project]\r\nname = 'x'\r\n")
+    assert run("add", repository.url, "--skill", "pdf", "--yes").returncode == 0
+    written = manifest.read_bytes()
+    assert b"pdf = {" in written
+    assert written.count(b"\n") == written.count(b"\r\n")
+    assert read_wanted(manifest)

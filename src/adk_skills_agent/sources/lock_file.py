@@ -371,6 +371,8 @@ def changed_manifest(path: Path, changes: Mapping[str, LockedSkill | None]) -> b
                 entry["path"] = skill.origin.subpath
             table[name] = entry
         made = tomlkit.dumps(document)
+        if "\r\n" in text and text.count("\n") == text.count("\r\n"):  # as an editor of Windows left it
+            made = made.replace("\r\n", "\n").replace("\n", "\r\n")
     except (TOMLKitError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} cannot be changed: {error}. Repair it.") from error
     return made.encode() if made != text else None

@@ -150,3 +150,12 @@ def test_row_490_podman_gets_no_private_image_for_a_stranger(tmp_path: Path, mon
 def test_row_490_what_is_copied_of_another_image_is_seen() -> None:
     text = "FROM debian AS one\nFROM debian\nCOPY --from=one / /\nCOPY --from=0 / /\nCOPY --from=a.example/x / /\n"
     assert copied_images(text) == ("a.example/x",)
+
+
+def test_an_image_that_is_copied_from_can_be_named_by_the_owner() -> None:
+    """Seen: the sentence of row 490 advises it, and it counted for FROM alone."""
+    text = "FROM debian:12\nCOPY --from=ghcr.io/astral-sh/uv:0.9 /uv /bin/\n"
+    named = (("debian:12", ""),)
+    uv = "ghcr.io/astral-sh/uv:0.9"
+    assert container_image._of_strangers(text, named, (), EngineOptions()) == ("debian:12", uv)
+    assert container_image._of_strangers(text, named, ["debian:12"], EngineOptions(base_images={uv: uv})) == ()

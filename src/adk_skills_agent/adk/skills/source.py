@@ -616,7 +616,8 @@ class SkillSource:
         if name not in self._told:
             self._told.add(name)
             logger.warning(
-                "The skill %r is hidden until the source %r answers, which goes first: grants or rules go by its name.",
+                "The skill %r is hidden until the source %r answers, which goes first: grants or rules go by its name. "
+                "To have it without that, give its own source a higher priority (add_source(priority=...)).",
                 *(name, source),
             )
         return True

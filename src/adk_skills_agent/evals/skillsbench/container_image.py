@@ -116,7 +116,7 @@ async def build_image(
             memory = machine.memory(max(task.limits.memory_bytes, _LEAST_MEMORY))
             named = bases_of(text, arguments)
             own = {*found, *(base.name for base in found.values())}
-            fetched = tuple(one for one in (*(image for image, _ in named), *copied_images(text)) if one not in own)
+            fetched = _of_strangers(text, named, own, options)
             wanted = EngineBuild(
                 *(task.name, tag, packed, max(1.0, left), {_DIGEST: digest}, memory, machine.disk, rebuild),
                 bases=named,
@@ -413,6 +413,14 @@ def _refuse_logins(what: str, images: Iterable[str]) -> None:
                 f"{what}: Podman would fetch {image} with your login for {host}, which a stranger's task does not get. "
                 f"If you want that, name it: --base-image {image}={image}. Else: podman logout {host}"
             )
+
+
+def _of_strangers(
+    text: str, bases: Iterable[tuple[str, str]], own: Iterable[str], options: EngineOptions
+) -> tuple[str, ...]:
+    """The images that a task names, and not the owner: by ``--base-image`` also those that it only copies from."""
+    known = {*own, *options.base_images.values()}
+    return tuple(one for one in (*(image for image, _ in bases), *copied_images(text)) if one not in known)
 
 
 def _logins() -> frozenset[str]:
