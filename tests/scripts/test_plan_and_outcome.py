@@ -560,7 +560,7 @@ def test_a_pool_of_processes_at_landlock_says_what_to_do_instead(skill_with: Cal
 def test_what_a_run_waited_for_until_its_deadline_is_said(
     skill_with: Callable[..., Skill], code: str, level: str, said: str
 ) -> None:
-    outcome = run(skill_with({"scripts/r.sh": code}), "r.sh", isolation=level, wall_seconds=0.7)
+    outcome = run(skill_with({"scripts/r.sh": code}), "r.sh", isolation=level, wall_seconds=1.5)
     assert outcome.error is not None
     assert outcome.error.endswith(said)
     assert ("less work" in outcome.error) == ("less work" in said)

@@ -478,9 +478,10 @@ async def test_row_169_an_object_that_is_no_file_or_too_large_is_damaged(
     store = WorkspaceStore(objects, lease_seconds=0.5, wait_seconds=5)
     one, two = Server(store), Server(store)
     await one.write(a="first")
-    await one.write(a="second")
     place = tmp_path / "store" / session_name(KEY) / part
-    newest = max(place.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    before = set(place.iterdir())
+    await one.write(a="second")
+    newest = max(set(place.iterdir()) - before, key=lambda path: (path.stat().st_mtime_ns, path.name))
     if instead == "large":
         os.truncate(newest, 1 << 40)
     else:

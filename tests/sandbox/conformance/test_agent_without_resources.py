@@ -22,6 +22,7 @@ tempfile.tempdir = sys.argv[2]
 from adk_skills_agent.errors import SandboxError
 from adk_skills_agent.sandbox.contract import ExecutionRequest, InputFile, ReadOnlyMount, SandboxPolicy
 from adk_skills_agent.sandbox.local import local_sandbox
+from adk_skills_agent.sandbox.local.warm_pool import warm_pool
 from pathlib import Path
 
 box = local_sandbox()
@@ -43,7 +44,8 @@ def descriptors():
 
 async def settled(kept):
     # What machinery keeps, and what is ended in the background, is the same again after a moment.
-    for _ in range(50 if kept is None else 500):
+    before, same, deadline = None, 0, time.monotonic() + 30
+    while same < 50 and time.monotonic() < deadline:
         children, zombies = [], 0
         for thread in os.listdir("/proc/self/task"):
             try:
@@ -61,6 +63,9 @@ async def settled(kept):
         found["zombies"] = zombies
         if kept is not None and all(found[kind] <= kept[kind] for kind in kept):
             return True
+        if kept is None:  # also what is started ahead is there
+            same = same + 1 if found == before and not warm_pool().starting() else 0
+        before = found
         await asyncio.sleep(0.01)
     return found if kept is None else f"{kept} -> {found}"
 

@@ -250,7 +250,7 @@ async def test_a_persistent_workspace_keeps_files_too_large_to_be_output(box, tm
 async def test_a_persistent_workspace_is_kept_after_a_timeout_and_never_outgrows_its_limit(box, tmp_path):
     workspace = tmp_path / "session"
     workspace.mkdir()
-    result = await box.bash("echo half > half.txt; sleep 60", workspace=workspace, wall_seconds=0.5)
+    result = await box.bash("echo half > half.txt; sleep 60", workspace=workspace, wall_seconds=1.5)
     assert result.status is Status.TIMEOUT
     assert (workspace / "half.txt").exists()
     result = await box.bash(
