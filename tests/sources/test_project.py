@@ -581,6 +581,38 @@ def test_row_358_the_lock_of_an_installed_skill_is_found_by_a_link_to_it_and_to_
     assert found == locked_skill_at(project.skills_folder / "pdf")
 
 
+@pytest.mark.parametrize(
+    ("link", "real"),
+    [(".agents/skills", ".claude/skills"), (".agents", ".claude"), (".agents/skills/pdf", "store/pdf-1.2")],
+)
+def test_row_495_the_lock_holds_where_the_installed_place_is_the_link(project: Project, link: str, real: str):
+    """Seen: with ``.agents/skills -> ../.claude/skills`` an agent over the real folder ran changed bytes."""
+    project.add([fetched(make_tree(scripts__run="1"))])
+    place, target = project.root / link, project.root / real
+    target.parent.mkdir(parents=True, exist_ok=True)
+    place.rename(target)
+    place.symlink_to(target)
+    folder = (project.skills_folder / "pdf").resolve()
+    assert folder.is_relative_to(target)
+    found = locked_skill_at(folder)
+    assert found is not None
+    assert (found[0].name, found[2]) == ("pdf", project.skills_folder / "pdf")
+    check = IntegrityCheck("require")
+    check.check("pdf", folder, lambda: "1")
+    if link != ".agents/skills/pdf":  # beside it are installed skills, and the name is that of the lock's folder only
+        with pytest.raises(IntegrityError):
+            check.check("pdf", folder.parent / "other", lambda: "1")
+    (folder / "scripts/run").write_text("2")
+    with pytest.raises(IntegrityError):
+        check.check("pdf", folder, lambda: "2")
+    (folder / "inner").mkdir()
+    inner = locked_skill_at(folder / "inner")
+    assert inner is not None
+    assert inner[0].name == "pdf"
+    (project.root / "skills" / "x").mkdir(parents=True)
+    assert locked_skill_at(project.root / "skills" / "x") is None
+
+
 @pytest.mark.parametrize("beside", [".a/skill.md", "a/SKILL.md", "a/b/SKILL.md"])
 def test_row_399_a_folder_beside_a_locked_skill_does_not_take_its_name(project: Project, beside: str):
     """Seen: it had the keys of the locked skill, and ``integrity="require"`` looked at no folder without a lock."""

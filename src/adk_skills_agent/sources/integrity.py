@@ -111,7 +111,33 @@ def locked_skill_at(folder: Path) -> tuple[LockedSkill, Path, Path] | None:
     """
     written = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
     places = (written, written.parent.resolve() / written.name, written.resolve())
-    return next(filter(None, map(_locked_at, dict.fromkeys(places))), None)
+    return next(filter(None, map(_locked_at, dict.fromkeys(places))), None) or _locked_by_link(written)
+
+
+def _locked_by_link(written: Path) -> tuple[LockedSkill, Path, Path] | None:
+    """The same where the installed place is a link to the folder, or ``.agents/skills`` is one (row 495)."""
+    whole = written.resolve()
+    for root in reversed(dict.fromkeys((*written.parents, *whole.parents))):
+        skills = root / SKILLS_FOLDER
+        names = _names_leading_to(skills, whole) if skills.is_dir() else ()
+        for lock in _locks_of(root) if names else ():
+            for found in filter(None, map(read_skill_lock(lock).skills.get, names)):
+                if root / found.path == skills / found.name:
+                    return found, lock, root / found.path
+    return None
+
+
+def _names_leading_to(skills: Path, whole: Path) -> list[str]:
+    """What in a folder of installed skills is a folder, or the folder that that lies in; links may lead there."""
+    base = skills.resolve()
+    names = [whole.relative_to(base).parts[0]] if base in whole.parents else []
+    try:
+        with os.scandir(skills) as entries:
+            links = [Path(entry.path) for entry in entries if entry.is_symlink()]
+    except OSError:
+        return names
+    there = {whole, *whole.parents}
+    return [*names, *(link.name for link in links if link.resolve() in there)]
 
 
 def _locked_at(place: Path) -> tuple[LockedSkill, Path, Path] | None:
@@ -132,14 +158,15 @@ def locked_elsewhere(name: str, folder: Path) -> Path | None:
     is none. Raises ``ConfigError`` when the lock cannot be used.
     """
     written = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
-    for place in (written, written.resolve()):
-        for skills in place.parents:
-            if skills.parts[-2:] == tuple(SKILLS_FOLDER.split("/")):
-                root = skills.parent.parent
-                for lock in _locks_of(root):
-                    found = read_skill_lock(lock).skills.get(name)
-                    if found is not None and (root / found.path).resolve() != written.resolve():
-                        return root / found.path
+    whole = written.resolve()
+    for root in dict.fromkeys((*written.parents, *whole.parents)):
+        skills = root / SKILLS_FOLDER
+        if skills not in {*written.parents, *whole.parents} and skills.resolve() not in whole.parents:
+            continue
+        for lock in _locks_of(root):
+            found = read_skill_lock(lock).skills.get(name)
+            if found is not None and (root / found.path).resolve() != whole:
+                return root / found.path
     return None
 
 
