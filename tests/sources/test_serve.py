@@ -102,6 +102,8 @@ def test_over_http_each_token_sees_its_part_and_no_token_nothing(
         here = url.removesuffix("/mcp")
         monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", f"{here}=first-token-0123456789")
         assert McpSkills(url).folders() == ["csv", "pdf", "secret"]
+        monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", f"{here}=x {url}/=first-token-0123456789")
+        assert McpSkills(url).folders() == ["csv", "pdf", "secret"]
         others = "https://127.0.0.1=other http://127.0.0.1=another"
         monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", f"{others} {here}=second-token-0123456789")
         skills = McpSkills(url)
@@ -111,6 +113,7 @@ def test_over_http_each_token_sees_its_part_and_no_token_nothing(
             (f"{here}=first-token-012345678", r"does not take the bearer token of ADK_SKILLS_MCP_TOKEN.* \(401\)\.$"),
             ("", rf"wants a bearer token.*, and set ADK_SKILLS_MCP_TOKEN={here}=TOKEN \(401\)\.$"),
             (others, "wants a bearer token"),  # row 455: what is set for another server is not sent
+            (f"{here}/acme/mcp=first-token-0123456789", "wants a bearer token"),  # nor for another one of its host
         ):
             monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", wrong)
             with pytest.raises(SourceError, match=said):

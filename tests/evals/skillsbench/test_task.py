@@ -149,7 +149,7 @@ def test_row_154_no_part_of_a_task_is_a_link_to_the_hosts_files(tmp_path: Path) 
     private = tmp_path / "home"
     private.mkdir()
     (private / "solve.sh").write_text("true\n")
-    for number, name in enumerate(("solution", "verifier", "instruction.md", "environment/skills")):
+    for number, name in enumerate(("solution", "verifier", "instruction.md", "environment/skills", "tests/test.sh")):
         folder = harbor(tmp_path / "tasks" / str(number))
         if (folder / name).exists():
             (folder / name).rename(folder / "away")
@@ -159,7 +159,7 @@ def test_row_154_no_part_of_a_task_is_a_link_to_the_hosts_files(tmp_path: Path) 
     found = read_tasks(tmp_path / "tasks")
     assert [task.name for task in found.tasks] == ["other", "shared"]
     assert found.skipped["0"] == "0/solution is a link out of the folder of tasks."
-    assert len(found.skipped) == 4
+    assert len(found.skipped) == 5
 
 
 @pytest.mark.parametrize(

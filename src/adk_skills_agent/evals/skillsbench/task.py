@@ -150,7 +150,8 @@ def _either(folder: Path, native: str, alias: str) -> Path | None:
 def _check_links(folder: Path) -> None:
     """What is read, and given to an environment, is of the tasks: no link may lead to the host's files (row 154)."""
     environment = folder / "environment"
-    for entry in (*folder.iterdir(), environment / "Dockerfile", environment / "skills"):
+    tests = ((folder / name / "test.sh") for name in ("tests", "verifier"))  # which is read beforehand
+    for entry in (*folder.iterdir(), environment / "Dockerfile", environment / "skills", *tests):
         if entry.is_symlink() and not entry.resolve().is_relative_to(folder.resolve().parent):
             raise ConfigError(f"{entry.relative_to(folder.parent)} is a link out of the folder of tasks.")
 

@@ -27,7 +27,7 @@ from adk_skills_agent.evals.skillsbench.environment import (
     TaskSandbox,
 )
 from adk_skills_agent.evals.skillsbench.results import NOT_MEASURED, SELF_GEN, WITH_SKILL, Key
-from adk_skills_agent.evals.skillsbench.task import Task, TaskSkills, filled, load_skills, unpack_skills
+from adk_skills_agent.evals.skillsbench.task import Task, TaskSkills, filled, load_skills, text_of, unpack_skills
 from adk_skills_agent.evals.skillsbench.verifier_tools import TOOLS, WHEELS, tool_environment
 from adk_skills_agent.platforms import make_folder_below, write_whole
 from adk_skills_agent.sandbox import Secret, forms_of, looks_secret, temporary_prefix
@@ -205,8 +205,8 @@ def _verifier_phase(task: Task, image: BuiltImage, settings: BenchSettings) -> P
 
 
 def _mentions_uv(task: Task) -> bool:
-    with contextlib.suppress(OSError):
-        return "uv" in (task.tests / "test.sh").read_text("utf-8", errors="replace")
+    with contextlib.suppress(ConfigError):
+        return "uv" in text_of(task.tests / "test.sh")
     return False
 
 

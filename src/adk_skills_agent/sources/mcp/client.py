@@ -35,6 +35,7 @@ SECONDS = 60.0
 TOKEN_VARIABLE = "ADK_SKILLS_MCP_TOKEN"  # noqa: S105 - the name of a variable
 """Bearer tokens for servers over HTTP, each behind its server: ``https://HOST=TOKEN``, with blanks between several.
 
+With a path, ``https://HOST/acme/mcp=TOKEN``, it is for that address and those below it.
 They are never kept. One without a server would go to every other server, too, that a lock or an agent names (row 455).
 """
 
@@ -264,7 +265,8 @@ class McpSkills:
 
 def _token_for(url: str) -> str:
     """The token that the user has for a server; empty for none. Raises ``ConfigError`` when one has no server."""
-    found = ""
+    found, length = "", -1
+    path = urlsplit(url).path.rstrip("/")
     for word in os.environ.get(TOKEN_VARIABLE, "").split():
         server, _, token = word.partition("=")
         try:
@@ -276,8 +278,9 @@ def _token_for(url: str) -> str:
                 f"A token in {TOKEN_VARIABLE} does not say for which server it is. Write https://HOST=TOKEN, and "
                 "blanks between several."
             )
-        if place == _server(url):
-            found = token
+        below = urlsplit(server).path.rstrip("/")  # servers of several people may be on one host (row 455)
+        if place == _server(url) and (path == below or path.startswith(f"{below}/")) and len(below) > length:
+            found, length = token, len(below)
     return found
 
 
