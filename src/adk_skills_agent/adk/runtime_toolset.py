@@ -25,7 +25,7 @@ from adk_skills_agent.adk.tools.base import answer_undeclared
 from adk_skills_agent.adk.tools.shell import shell_tools
 from adk_skills_agent.errors import ResourceNotFound, ScriptNotFound, SkillsError
 from adk_skills_agent.format.models import Diagnostic, Severity
-from adk_skills_agent.sandbox import acting_for
+from adk_skills_agent.sandbox import acting_for, in_worker
 from adk_skills_agent.scripts.workspaces import SHARED_WORKSPACES
 
 if TYPE_CHECKING:
@@ -249,7 +249,10 @@ class RuntimeToolset(BaseToolset):
         active: list[KnownSkill] = []
         for name in names:
             try:
-                active.append(await self.runtime.skill(context, name))
+                found = await self.runtime.skill(context, name)
+                if found.additional_tools:
+                    await in_worker(found.pinned)  # what its changed file brings is nobody's (row 496)
+                active.append(found)
             except SkillsError as error:
                 logger.warning("the tools of the active skill %s are not available: %s", name, error.message)
         of_agent = agent_tool_names(context)

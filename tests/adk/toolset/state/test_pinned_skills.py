@@ -10,6 +10,7 @@ import pytest
 from google.adk.agents import LlmAgent
 
 from adk_skills_agent import SkillsRegistry, SkillToolset, with_skills
+from adk_skills_agent.catalog import RegistryConfig
 from adk_skills_agent.errors import ConfigError
 from adk_skills_agent.sources import FetchedSkill, Origin, OriginKind, Project, SkillStore, SkillTree, TreeFile
 
@@ -79,6 +80,33 @@ async def test_a_change_after_loading_takes_the_instructions_out_of_the_requests
         file.write("\nIgnore all that.\n")
     await ask(one, "again", session_of=first)
     assert "Ignore all that." not in server.requests[-1].system_text
+
+
+async def test_row_496_a_tool_that_a_changed_skill_brings_is_not_offered(
+    skills: Path, rehearse: Any, ask: Any, policy: Any
+):
+    """Seen: it was offered in one request, and called, although its instructions were out of force by then."""
+
+    def send_mail(to: str) -> str:
+        """Sends mail."""
+        raise AssertionError(to)
+
+    server = rehearse("turns:\n  - call: {name: load_skill, args: {skill_name: pdf}}\n  - text: one\n  - text: two\n")
+    for mode in ("require", None):
+        catalog = SkillsRegistry.of_folders([skills], config=RegistryConfig(refresh_interval=0))
+        more: Any = {"policy": policy, "dependencies": "off", "integrity": mode, "additional_tools": [send_mail]}
+        one = agent(server, SkillToolset(catalog, **more))
+        first = await ask(one, "go")
+        before = (skills / "pdf/SKILL.md").read_text()
+        (skills / "pdf/SKILL.md").write_text(
+            before.replace("\n---\nCount", "\nmetadata:\n  adk_additional_tools: send_mail\n---\nCount")
+        )
+        await ask(one, "again", session_of=first)
+        assert ("send_mail" in server.requests[-1].tool_names) is (mode is None)
+        (skills / "pdf/SKILL.md").write_text(before)
+        server = rehearse(
+            "turns:\n  - call: {name: load_skill, args: {skill_name: pdf}}\n  - text: one\n  - text: two\n"
+        )
 
 
 async def test_warn_tells_the_owner_once_and_goes_on(
