@@ -13,7 +13,7 @@ import pytest
 
 from adk_skills_agent.errors import TooManyRuns
 from adk_skills_agent.sandbox.contract import Status
-from adk_skills_agent.sandbox.threads import MAX_RUNNING, MAX_WAITING, RUNNING
+from adk_skills_agent.sandbox.threads import MAX_WAITING, Semaphore
 from own_process import unhindered
 
 
@@ -149,14 +149,15 @@ async def test_row_73_a_spill_folder_that_cannot_be_written_costs_the_spill_only
 
 @pytest.mark.host_side  # the queue is in the host
 @pytest.mark.local("the turns of this machine")
-async def test_row_81_the_sleeping_runs_of_one_user_keep_nobody_waiting_and_too_many_are_refused(box):
+async def test_row_81_the_sleeping_runs_of_one_user_keep_nobody_waiting_and_too_many_are_refused(box, monkeypatch):
     # Below namespaces the kernel counts all processes of a plain user together, those of other tests included.
     started = []
     sleeping = box.request("sh", "-c", "echo; sleep 200", pids=1000, wall_seconds=200, warm_slots=0)
     sleeping = replace(sleeping, on_output=lambda *_: started.append(1))
     quick = box.request("true", pids=1000, warm_slots=0)
     places, too_many = 32, 40  # a busy machine takes minutes to start all that it may run at once
-    RUNNING.resize(places)
+    own = Semaphore(places, fair=True, most_waiting=MAX_WAITING)  # of which no test before has taken a place
+    monkeypatch.setattr("adk_skills_agent.sandbox.local.sandbox.RUNNING", own)
     asked = [replace(sleeping, share=("evil", str(one))) for one in range(places * 3 // 4 + MAX_WAITING[0] + too_many)]
     evil = [asyncio.create_task(box.sandbox.run(one)) for one in asked]
     try:
@@ -172,8 +173,7 @@ async def test_row_81_the_sleeping_runs_of_one_user_keep_nobody_waiting_and_too_
             assert (await box.sandbox.run(replace(quick, share=share))).status is Status.OK
         assert len(started) == places * 3 // 4  # nobody had to end for it
     finally:
-        RUNNING.resize(MAX_RUNNING)
         for task in evil:
             task.cancel()
         await asyncio.gather(*evil, return_exceptions=True)
-    assert RUNNING.free == MAX_RUNNING
+    assert own.free == places

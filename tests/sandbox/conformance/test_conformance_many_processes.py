@@ -66,7 +66,8 @@ async def test_row_4_a_fork_bomb_stays_inside_its_limit_and_ends_at_the_deadline
     bomb = ":(){ :|:& }; :; sleep 60"
     result = await box.bash(bomb, pids=30, wall_seconds=1.0, term_grace_seconds=0, **alone)
     assert result.timed_out
-    assert result.processes_killed <= 30 + room
+    # At a time there are no more than 30; below namespaces one that is killed makes room for another one meanwhile.
+    assert result.processes_killed <= (30 if own else 300) + room
     assert result.survivors == 0
     assert result.wall_ms < 30_000
     assert (await box.bash("echo next")).stdout == b"next\n"

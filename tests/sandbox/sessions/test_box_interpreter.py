@@ -89,12 +89,12 @@ def test_code_ends_as_with_an_interpreter_of_its_own(box: DirectBox, name: str) 
     assert facts(run(box, CODES[name], own=True)) == facts(run(box, CODES[name], own=False))
 
 
-def test_only_the_own_program_in_an_equal_surrounding_is_run_by_a_fork(box: DirectBox) -> None:
+def test_only_the_own_program_in_an_equal_surrounding_is_run_by_a_fork(box: DirectBox, tmp_path: Path) -> None:
     assert run(box, IS_FORK, own=True)["stdout"] == "True\n"
     assert run(box, IS_FORK, own=False)["stdout"] == "False\n"
     for name in ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ", "MALLOC_ARENA_MAX"):
         assert run(box, IS_FORK, own=True, env={**ENVIRONMENT, name: "C"})["stdout"] == "False\n", name
-    link = box.folder / "python3"
+    link = tmp_path / "python3"  # in the box's folder it would be a file of later tests
     link.symlink_to(sys.executable)
     argv = [str(link), "-I", "-c", program_text(), ".", "-", "-", "import:"]
     box.send("part", of="stdin", b64=frames.base64(IS_FORK.encode()))
