@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,47 @@ async def test_row_72_a_weaker_template_is_said_and_not_what_a_strict_policy_get
         await cluster.sandbox().run(request("true", min_isolation="namespaces"))
     assert said in refused.value.reasons[0]
     assert (cluster.claims, cluster.pods) == ({}, {})
+
+
+PRIVILEGED = {"name": "side", "securityContext": {"privileged": True}}
+
+
+@pytest.mark.parametrize(
+    ("of_container", "of_pod", "said"),
+    [
+        ({"securityContext": {"capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}}}, {}, r"added \(SYS_ADMIN\)"),
+        ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, {}, "Unconfined"),
+        ({"securityContext": {"procMount": "Unmasked"}}, {}, "procMount"),
+        ({"env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}, {}, "environment"),
+        ({"envFrom": [{"secretRef": {"name": "s"}}]}, {}, "environment"),
+        ({}, {"containers": [PRIVILEGED]}, r"privileged \(side\)"),
+        ({}, {"initContainers": [PRIVILEGED]}, r"privileged \(side\)"),
+        ({}, {"shareProcessNamespace": True}, "share their processes"),
+        ({}, {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]}, r"not the pod's alone.*\(v\)"),
+        ({}, {"volumes": [{"name": "v", "secret": {"secretName": "x"}}]}, r"hold keys.*\(v\)"),
+        (
+            {},
+            {"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {}}]}}]},
+            r"hold keys.*\(v\)",
+        ),
+    ],
+)
+async def test_row_497_what_a_pod_is_given_besides_is_said(cluster: Cluster, of_container, of_pod, said):
+    """Seen: such pods were called a container, with nothing degraded."""
+    container = cluster.spec["containers"][0]
+    security = container.get("securityContext", {}) | of_container.pop("securityContext", {})
+    container |= of_container | {"securityContext": security}
+    cluster.spec["containers"] += of_pod.pop("containers", [])
+    cluster.spec |= of_pod
+    report = await cluster.sandbox().probe()
+    assert report.level is IsolationLevel.REMOTE
+    assert re.search(said, " ".join(report.degraded))
+
+
+async def test_row_497_volumes_of_the_pods_own_are_fine(cluster: Cluster):
+    own = [{"name": "a", "emptyDir": {}}, {"name": "b", "configMap": {"name": "x"}}, {"name": "c", "projected": {}}]
+    cluster.spec["volumes"] = [*cluster.spec.get("volumes", []), *own]
+    assert (await cluster.sandbox().probe()).level is IsolationLevel.CONTAINER
 
 
 async def test_row_72_a_shared_kernel_is_said(cluster: Cluster):

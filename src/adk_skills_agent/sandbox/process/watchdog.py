@@ -420,13 +420,7 @@ class Watchdog:
             self._is_late = True  # nobody knows how long this one takes
             began = time.thread_time()  # the processor's time: on a busy machine a look takes long and costs no more
             self._end_those_without_a_loop()
-            with self._changed:
-                limits = []
-                for run in self._runs:
-                    if run.limits is not None:
-                        run.limits.seen.before = run.limits.seen.before or run.before
-                        run.limits.seen.user = run.user
-                        limits.append(run.limits)
+            limits = self._limits()
             young = time.monotonic() - INTERVAL_SECONDS
             dear = self._look([limit for limit in limits if limit.marks.started <= young])
             took = time.thread_time() - began - dear
@@ -480,6 +474,17 @@ class Watchdog:
                 elif run.deadline is not None and not run.is_overdue and now > run.deadline + LATE_SECONDS:
                     run.deadline = None
                     run.is_overdue = _kill(run)
+
+    def _limits(self) -> list[Limits]:
+        """Those of the runs. In a frame of its own: a run that a thread still names keeps its place."""
+        limits = []
+        with self._changed:
+            for run in self._runs:
+                if run.limits is not None:
+                    run.limits.seen.before = run.limits.seen.before or run.before
+                    run.limits.seen.user = run.user
+                    limits.append(run.limits)
+        return limits
 
     def _look(self, runs: list[Limits]) -> float:
         """Look at these runs; how many seconds of that were for what can take long."""

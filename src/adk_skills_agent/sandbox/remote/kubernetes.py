@@ -359,7 +359,8 @@ def pod_report(pod: Mapping[str, Any] | None, policy: SandboxPolicy) -> Isolatio
     security = {**(pod.get("securityContext") or {}), **(container.get("securityContext") or {})}
     limits = (container.get("resources") or {}).get("limits") or {}
     runtime = str(pod.get("runtimeClassName") or "")
-    lacking = [sentence for ok, sentence in _needed(pod, security, limits) if not ok]
+    needed = (*_needed(pod, security, limits), *_not_given(pod, container, security))
+    lacking = [sentence for ok, sentence in needed if not ok]
     own_kernel = any(name in runtime.lower() for name in _OWN_KERNEL)
     enforced = {
         "files": "pod (read-only root)" if security.get("readOnlyRootFilesystem") else "pod",
@@ -393,6 +394,41 @@ def _needed(pod: Mapping[str, Any], security: Mapping[str, Any], limits: Mapping
         (not hosts, f"network: the pod shares {', '.join(hosts)} with its node."),
         (not host_paths, f"files: folders of the node are mounted ({', '.join(map(str, host_paths))})."),
     ]
+
+
+def _not_given(
+    pod: Mapping[str, Any], container: Mapping[str, Any], security: Mapping[str, Any]
+) -> list[tuple[bool, str]]:
+    """What a template, or who changes it on its way, may give a pod besides (row 497)."""
+    added = [str(name) for name in (security.get("capabilities") or {}).get("add") or () if name != "NET_BIND_SERVICE"]
+    profile = str((security.get("seccompProfile") or {}).get("type") or "")
+    kinds = ("containers", "initContainers", "ephemeralContainers")
+    others = [one for kind in kinds for one in pod.get(kind) or () if one is not container]
+    strong = [str(one.get("name")) for one in others if (one.get("securityContext") or {}).get("privileged")]
+    volumes = [str(one.get("name")) for one in pod.get("volumes") or () if not _is_of_the_pod(one)]
+    variables = [one.get("valueFrom") or {} for one in container.get("env") or ()] + list(
+        container.get("envFrom") or ()
+    )
+    secrets = any(one.get("secretKeyRef") or one.get("secretRef") for one in variables)
+    return [
+        (not added, f"processes: capabilities are added ({', '.join(added)})."),
+        (profile != "Unconfined", "syscalls: the seccomp profile is Unconfined."),
+        (security.get("procMount") in {None, "Default"}, "processes: /proc is not masked (procMount)."),
+        (not pod.get("shareProcessNamespace"), "processes: the containers of the pod share their processes."),
+        (not strong, f"processes: another container of the pod is privileged ({', '.join(strong)})."),
+        (
+            not volumes,
+            f"files: volumes that are not the pod's alone, or hold keys, are mounted ({', '.join(volumes)}).",
+        ),
+        (not secrets, "files: secrets of the cluster are in the container's environment."),
+    ]
+
+
+def _is_of_the_pod(volume: Mapping[str, Any]) -> bool:
+    held = [volume, *((volume.get("projected") or {}).get("sources") or ())]
+    keys = any({"secret", "serviceAccountToken"} & one.keys() for one in held)
+    own = volume.keys() & {"emptyDir", "configMap", "downwardAPI", "projected", "hostPath", "ephemeral"}
+    return bool(own) and not keys  # a hostPath has a sentence of its own
 
 
 def _of_the_run(policy: SandboxPolicy) -> tuple[str, ...]:
