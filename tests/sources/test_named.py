@@ -311,8 +311,9 @@ def rebind(monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoAddresses]:
     )
     monkeypatch.setattr(web, "_is_private", lambda address: address != "127.0.0.2")
     monkeypatch.setattr(web, "_inside", set())
+    monkeypatch.setattr(web, "_outside", set())
     for name in ("http_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name)
     yield found
     for server in (outer, inner):
         server.shutdown()
@@ -332,6 +333,39 @@ def test_row_486_a_host_does_not_lead_inside_once_its_content_came_from_outside(
         fetch_skills(read_origin(f"{rebind.url}/delete.zip"), named_by=(user,))
     assert (rebind.public, rebind.private) == (["/a.zip"], [])
     fetch_skills(user)  # the user's own wish, now from inside
+    with pytest.raises(SourceError, match="private address"):  # what needs it may be what came from outside
+        fetch_skills(read_origin(f"{rebind.url}/delete.zip"), named_by=(user,))
+    assert rebind.private == ["/a.zip"]
+
+
+def test_row_486_a_second_question_about_the_same_source_does_not_lead_inside_either(rebind: TwoAddresses):
+    """Seen: the bundle beside an archive was looked for inside, and so was what the archive needs after that."""
+    user = read_origin(f"{rebind.url}/a.zip")
+    with web.WebClient(user.location) as client:
+        client.get(user.location, 1000)
+    rebind.now = "127.0.0.1"
+    with web.WebClient(user.location) as client:
+        client.get(f"{user.location}.sigstore.json", 1000)
+    assert not web.is_inside(user.location)
+
+
+def test_row_486_git_does_not_lead_inside_what_it_had_from_outside(rebind: TwoAddresses):
+    user = read_origin(f"git+{rebind.url}/x.git")
+    for address in ("127.0.0.2", "127.0.0.1"):
+        rebind.now = address
+        with pytest.raises(SourceError):  # no repository there
+            fetch_skills(user)
+    assert not web.is_inside(rebind.url)
+
+
+def test_what_an_inner_host_needs_of_itself_is_fetched(rebind: TwoAddresses):
+    rebind.now = "127.0.0.1"
+    needing = io.BytesIO()
+    with zipfile.ZipFile(needing, "w") as archive:
+        archive.writestr("a/SKILL.md", skill_text("a"))
+    rebind.archive = needing.getvalue()
+    user = read_origin(f"{rebind.url}/a.zip")
+    fetch_skills(user)
     fetch_skills(read_origin(f"{rebind.url}/b.zip"), named_by=(user,))
     assert rebind.private == ["/a.zip", "/b.zip"]
 
@@ -356,7 +390,7 @@ def test_row_486_git_goes_inside_only_where_it_cannot_be_led_elsewhere(rebind: T
 def test_an_inner_host_that_a_proxy_knows_leads_to_itself(monkeypatch: pytest.MonkeyPatch):
     """Seen: behind a company's proxy, a skill of http://art.corp could not need another one from there."""
     for name in ("http_proxy", "all_proxy", "no_proxy", "NO_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name)
     places = ("http://art.corp/b.zip", "http://art/b.zip", "http://art.example/b.zip")
     pairs = [(read_origin(place), [read_origin(place.replace("b.zip", "a.zip"))]) for place in places]
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
@@ -391,8 +425,8 @@ def test_a_list_that_cannot_be_kept_stops_no_installation(
 
 def test_behind_a_proxy_the_address_of_the_proxy_is_no_reason(monkeypatch: pytest.MonkeyPatch):
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.delenv(name)
+        monkeypatch.delenv(name.upper())
     assert not web._has_proxy("http://example.com/x")
     monkeypatch.setenv("http_proxy", "http://10.0.0.1:3128")
     monkeypatch.setenv("no_proxy", "inner.example")

@@ -429,13 +429,14 @@ def _pinned_inside(url: str) -> tuple[tuple[str, str], ...]:
 
     That holds only for what surely came from there (row 486), so not with a git that cannot be told.
     """
-    from adk_skills_agent.sources.http import addresses_inside, note_inside
+    from adk_skills_agent.sources.http import addresses_inside, note_place
 
-    addresses = addresses_inside(url)
-    if not addresses or _git_version() < _KNOWS_ADDRESSES:
+    if not url.startswith(("http://", "https://")):
         return ()
-    note_inside(url)
-    return _pinned(url, addresses)
+    addresses = addresses_inside(url)
+    is_inside = bool(addresses) and _git_version() >= _KNOWS_ADDRESSES
+    note_place(url, inside=is_inside)
+    return _pinned(url, addresses) if is_inside else ()
 
 
 def _as_options(settings: Iterable[tuple[str, str]]) -> list[str]:

@@ -126,7 +126,7 @@ class WebClient:
                 "Allow it with --allow-private if that is meant."
             )
         self._was_public = not is_private
-        (_inside.add if is_private else _inside.discard)(authority(url)[0])
+        note_place(url, inside=is_private)
 
 
 class MissingPage(SourceError):
@@ -229,15 +229,17 @@ def _proxy_of(url: str) -> str:
 
 _inside: set[str] = set()
 """Hosts that the user named and that answered at a private address: what their skills need may be there, too."""
+_outside: set[str] = set()
+"""Those that answered, or may have, at a public one: what they said once may not lead inside later."""
 
 
 def is_inside(url: str) -> bool:
-    """Whether the user named something on a URL's host, and this process has had it from a private address (row 486).
+    """Whether the user named something on a URL's host, and this process has had all of it from private addresses.
 
-    So it is with a proxy, too, where the host has a name that nobody outside can give an address.
+    So it is with a proxy, too, where the host has a name that nobody outside can give an address (row 486).
     """
     host = authority(url)[0]
-    return host in _inside or (_has_proxy(url) and _is_inner_name(host.removesuffix(".")))
+    return host in _inside - _outside or (_has_proxy(url) and _is_inner_name(host.removesuffix(".")))
 
 
 def addresses_inside(url: str) -> tuple[str, ...]:
@@ -256,9 +258,9 @@ def addresses_inside(url: str) -> tuple[str, ...]:
     return addresses if all(map(_is_private, addresses)) else ()
 
 
-def note_inside(url: str) -> None:
-    """Remember that a host which the user named answered at a private address."""
-    _inside.add(authority(url)[0])
+def note_place(url: str, *, inside: bool) -> None:
+    """Remember whether a host which the user named answered at a private address."""
+    (_inside if inside else _outside).add(authority(url)[0])
 
 
 def _refuse_peer(url: str, event: str, about: Mapping[str, Any]) -> None:
