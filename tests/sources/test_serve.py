@@ -130,6 +130,16 @@ def test_over_http_each_token_sees_its_part_and_no_token_nothing(
                 McpSkills(url).folders()
 
 
+@pytest.mark.parametrize("way", ["/../../bad/mcp", "/%2e%2e/%2E%2e/bad/mcp", "/./../x", "/..\\..\\bad/mcp"])
+def test_row_455_a_token_of_one_path_does_not_go_up_from_it(way: str, monkeypatch: pytest.MonkeyPatch):
+    """Seen: ``/acme/mcp/../../bad/mcp`` begins with ``/acme/mcp``, and httpx asks for ``/bad/mcp``."""
+    monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", "https://h.example/acme/mcp=acmes")
+    assert client._token_for("https://h.example/acme/mcp/v1") == "acmes"
+    assert client._token_for(f"https://h.example/acme/mcp{way}") == ""
+    monkeypatch.setenv("ADK_SKILLS_MCP_TOKEN", "https://h.example=hosts https://h.example/acme/mcp=acmes")
+    assert client._token_for(f"https://h.example/acme/mcp{way}") == "hosts"
+
+
 async def test_clients_that_read_no_answer_do_not_fill_the_memory_with_them(served: Path):
     """Row 262: only so many requests are answered at a time, and each token has a share of them."""
     greedy, other = "first-token-0123456789", "second-token-0123456789"

@@ -267,6 +267,8 @@ def _token_for(url: str) -> str:
     """The token that the user has for a server; empty for none. Raises ``ConfigError`` when one has no server."""
     found, length = "", -1
     path = urlsplit(url).path.rstrip("/")
+    if not {".", ".."}.isdisjoint(unquote(path).replace("\\", "/").split("/")):
+        path = "/"  # it may lead out of whatever it begins with (row 455)
     for word in os.environ.get(TOKEN_VARIABLE, "").split():
         server, _, token = word.partition("=")
         try:
