@@ -64,14 +64,20 @@ class Scenario:
 
     @property
     def template_code(self) -> str:
-        """The first piece of its templates that is more than a name; empty for none.
+        """The first piece of its templates that is more than a name, or names that stand for too much; empty for none.
 
         google-adk renders the texts of a persona and ``custom_instructions`` with Jinja, whose sandbox is none there:
         the persona is an object with methods that read files and unpickle (row 489).
         """
-        own = self.simulator.get("custom_instructions") or ""
-        found = [_more_than_names(text, _TEXT_NAMES) for text in _texts_in(self.plan.get("user_persona"))]
-        return next(filter(None, (_more_than_names(str(own), _TEXT_NAMES | _OWN_NAMES), *found)), "")
+        own, texts = str(self.simulator.get("custom_instructions") or ""), [*_texts_in(self.plan.get("user_persona"))]
+        found = [_more_than_names(text, _TEXT_NAMES) for text in texts]
+        if code := next(filter(None, (_more_than_names(own, _TEXT_NAMES | _OWN_NAMES), *found)), ""):
+            return code
+        # Each name is a text of the file, at most all of them, and that of a loop as often as there are behaviors.
+        pieces = [piece for text in (own, *texts) for piece in _PIECE.findall(text)]
+        times = len(pieces) * (len(texts) if "{%" in own else 1)
+        size = len(own) + sum(map(len, _texts_in(self.plan)))
+        return f"{pieces[0]} {times:,} times" if times * size > _MAX_RENDERED_CHARS else ""
 
 
 _TEXT_NAMES = frozenset({"{{stop_signal}}", "{{conversation_plan}}", "{{conversation_history}}"})
@@ -88,6 +94,7 @@ _OWN_NAMES = frozenset(
     }
 )
 """What the template of google-adk itself has, but for a filter that it does not let others use."""
+_MAX_RENDERED_CHARS = 1 << 27
 _PIECE = re.compile(r"\{\{[^{}]*\}\}|\{%[^{}]*%\}")
 
 

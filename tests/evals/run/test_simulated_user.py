@@ -203,15 +203,41 @@ async def test_row_489_no_text_of_a_file_of_cases_is_run(
     assert not (tmp_path / "PWNED").exists()
 
 
+def test_row_489_names_of_a_file_of_cases_stand_for_no_gigabytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: a file of 230 KB that names its persona in a loop was rendered to 1 GB, in the event loop, for 34 s."""
+    one = {"name": "n", "description": "d" * 60, "behavior_instructions": ["i"], "violation_rubrics": ["v"]}
+    persona = {"id": "p", "description": "A user", "behaviors": [one] * 1500}
+    monkeypatch.setitem(SCENARIO, "user_persona", persona)  # type: ignore[arg-type]
+    loop = "{% for b in persona.behaviors %}{{ persona }}{{ persona }}{% endfor %}"
+    simulator = {"model": "m", "custom_instructions": OWN_TEMPLATE + loop}
+    with pytest.raises(EvalFileError, match="times' in a text of the persona, or in custom_instructions"):
+        a_scenario(tmp_path, user_simulator_config=simulator)
+    assert Scenario(SCENARIO, {}).template_code == ""
+
+
+def test_a_template_that_is_nested_too_deeply_is_told(tmp_path: Path) -> None:
+    """Seen: a RecursionError of Jinja ended the command."""
+    simulator = {"model": "m", "custom_instructions": OWN_TEMPLATE + "{{ " + "(" * 100_000 + " }}"}
+    with pytest.raises(EvalFileError, match="nested too deeply"):
+        a_scenario(tmp_path, user_simulator_config=simulator)
+
+
 def test_google_adks_own_template_and_personas_are_fine(tmp_path: Path) -> None:
     from google.adk.evaluation.simulation import llm_backed_user_simulator_prompts as prompts
+    from google.adk.evaluation.simulation.pre_built_personas import get_default_persona_registry
 
     own = prompts._USER_SIMULATOR_INSTRUCTIONS_WITH_PERSONA_TEMPLATE
     template = re.sub(r" *\| *render_string_filter", "", own) + "{{ stop_signal }}"
-    (case,) = a_scenario(tmp_path, user_simulator_config={"model": "m", "custom_instructions": template}).cases
+    simulator = {"model": "m", "custom_instructions": template}
+    (case,) = a_scenario(tmp_path, user_simulator_config=simulator).cases
     assert case.scenario is not None
     assert case.scenario.template_code == ""
     assert case.scenario.simulator["custom_instructions"] == template
+    for persona in get_default_persona_registry().get_registered_personas():
+        scenario = Scenario({"conversation_plan": "p" * 5_000, "user_persona": persona.model_dump()}, simulator)
+        assert scenario.template_code == ""
 
 
 async def test_row_488_a_file_of_cases_does_not_say_where_the_models_requests_go(tmp_path: Path) -> None:

@@ -189,6 +189,9 @@ def _simulator(reader: FieldReader, document: Node) -> Mapping[str, Any]:
             at, below = _at(node, one["loc"])
             reader.problem(at, ".".join(filter(None, [place, below])), f"{one['msg'].rstrip('.')}.")
         return {}
+    except RecursionError:  # google-adk parses the template
+        reader.problem(node, f"{place}.custom_instructions", "The template is nested too deeply.")
+        return {}
     said: dict[str, Any] = config.model_dump(mode="json", exclude_unset=True)
     if not _MODEL.fullmatch(said.get("model", "")):
         reader.note(
