@@ -686,6 +686,6 @@ class SkillSource:
 
 def _awaited(name: str, source: str) -> str:
     return (
-        f"The skill {name!r} is hidden until the source {source!r} answers, which goes first: grants or rules go by its "
-        "name. To have it without that, give its own source a higher priority (add_source(priority=...))."
+        f"The skill {name!r} is hidden until the source {source!r} answers, which goes first: grants or rules go by "
+        "its name. To have it without that, give its own source a higher priority (add_source(priority=...))."
     )
