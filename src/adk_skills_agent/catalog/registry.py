@@ -269,7 +269,7 @@ class SkillsRegistry(CatalogReader):
         return ""
 
     def _feeds_in_order(self) -> list[SourceFeed]:
-        return sorted(tuple(self._feeds.values()), key=lambda one: -one.priority)  # one may be added meanwhile
+        return sorted(self._feeds.copy().values(), key=lambda one: -one.priority)  # one may be added meanwhile
 
     def _ensure(self, entry: IndexedSkill) -> None:
         if self._feeds and (feed := self._feed_of(entry)) is not None:
