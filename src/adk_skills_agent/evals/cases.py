@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -69,9 +70,8 @@ class Scenario:
         google-adk renders the texts of a persona and ``custom_instructions`` with Jinja, whose sandbox is none there:
         the persona is an object with methods that read files and unpickle (row 489).
         """
-        own = self.simulator.get("custom_instructions") or ""
-        found = [_more_than_names(text, _TEXT_NAMES) for text in _texts_in(self.plan.get("user_persona"))]
-        return next(filter(None, (_more_than_names(str(own), _TEXT_NAMES | _OWN_NAMES), *found)), "")
+        own = _more_than_names(str(self.simulator.get("custom_instructions") or ""), _TEXT_NAMES | _OWN_NAMES)
+        return own or _more_than_names(json.dumps(self.plan.get("user_persona")), _TEXT_NAMES)
 
 
 _TEXT_NAMES = frozenset({"{{stop_signal}}", "{{conversation_plan}}", "{{conversation_history}}"})
@@ -97,18 +97,6 @@ def _more_than_names(text: str, names: frozenset[str]) -> str:
     loops = [piece for piece, plain in pieces if plain.startswith("{%for")]
     left = re.search(r"\{[{%#][^\n]{0,60}", _PIECE.sub("", text)) or re.search(r"\{\{\{", text)
     return next(iter([*odd, *loops[1:], *([left[0]] if left else [])]), "")
-
-
-def _texts_in(value: object) -> Iterator[str]:
-    """Every text in a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _texts_in(one)
-    elif isinstance(value, Sequence):
-        for one in value:
-            yield from _texts_in(one)
 
 
 @dataclass(frozen=True, slots=True)
