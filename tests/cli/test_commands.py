@@ -291,6 +291,21 @@ def test_run_gives_what_a_permissions_file_grants_to_the_skill_and_nothing_else(
     assert "permissions.yaml" in adk_skills(*arguments, cwd=tmp_path).stderr  # the variable is not set
 
 
+def test_row_460_a_folder_does_not_get_what_another_name_is_granted_without_a_word(
+    skills: Path, tmp_path: Path
+) -> None:
+    """Seen: whose SKILL.md says ``name: counter`` got the key of counter, although the user named another folder."""
+    (skills / "counter").rename(skills / "pdf")
+    rules = tmp_path / "permissions.yaml"
+    rules.write_text("grants:\n  counter:\n    env: {GRANTED: x}\n")
+    rest = ("env.sh", "--permissions", rules, "--min-isolation", "process")
+    run = adk_skills("run", skills / "pdf", *rest, cwd=tmp_path)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert f"calls itself 'counter', and {rules} grants something to that name" in run.stderr
+    assert "adk-skills run counter -d ./skills ..." in run.stderr
+    assert adk_skills("run", "counter", *rest[:1], "-d", skills, *rest[1:], cwd=tmp_path).stdout == "x\n"
+
+
 def test_run_says_which_argument_is_a_file_that_the_script_does_not_see(skills: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("one two")
     arguments = ("run", skills / "counter", "count.py", "text.txt", "--min-isolation", "process")

@@ -446,6 +446,7 @@ def test_row_485_a_skill_that_grants_name_is_hidden_until_it_is_known_whose_the_
         toolset = SkillToolset(registry, **settings)  # type: ignore[arg-type]
         assert toolset.runtime.source.names() == ["csv"]
         assert toolset.runtime.source.local("pdf") is None
+        assert [one.code for one in toolset.diagnostics if "hidden until" in one.message] == ["name-awaited"]
     assert SkillToolset(registry).runtime.source.names() == ["csv", "pdf"]
     first.fails = False
     registry.refresh()

@@ -257,10 +257,11 @@ class SkillsRegistry(CatalogReader):
 
         It may have a skill of that name. Empty when there is none.
         """
-        if all(feed.has_listed for feed in self._feeds.values()):
+        feeds = self._feeds_in_order()
+        if all(feed.has_listed for feed in feeds):
             return ""
         entry = entry_named(self._current, name)
-        for feed in self._feeds_in_order():
+        for feed in feeds:
             if entry is not None and feed.has(entry.location):
                 return ""
             if not feed.has_listed and (entry is None or self._feed_of(entry) is not None):
@@ -268,7 +269,7 @@ class SkillsRegistry(CatalogReader):
         return ""
 
     def _feeds_in_order(self) -> list[SourceFeed]:
-        return sorted(self._feeds.values(), key=lambda one: -one.priority)
+        return sorted(self._feeds.copy().values(), key=lambda one: -one.priority)  # one may be added meanwhile
 
     def _ensure(self, entry: IndexedSkill) -> None:
         if self._feeds and (feed := self._feed_of(entry)) is not None:

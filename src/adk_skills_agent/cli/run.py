@@ -202,7 +202,7 @@ def command(
     found = open_skill(skill, dirs, trust_project=trust_project)
     granted = _granted(env, secrets)
     if permissions is not None:
-        limits, granted = _opened(permissions, found, script, limits, granted)
+        limits, granted = _opened(permissions, skill, found, script, limits, granted)
     settings = RunSettings(limits, _interpreters(interpreters))
     if chosen.sandbox.runs_here:
         settings = settings.within(_environment(found, limits.python))
@@ -341,11 +341,13 @@ def _granted(pairs: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, EnvV
 
 
 def _opened(
-    file: Path, skill: Skill, script: str, policy: SandboxPolicy, env: dict[str, EnvValue]
+    file: Path, asked: str, skill: Skill, script: str, policy: SandboxPolicy, env: dict[str, EnvValue]
 ) -> tuple[SandboxPolicy, dict[str, EnvValue]]:
     """What a permissions file grants the script, as an agent with ``permissions=`` gets it; ``env`` wins."""
     from adk_skills_agent.adk.hosts import host_rules
     from adk_skills_agent.adk.permissions import Permissions
+    from adk_skills_agent.format import normalise_name
+    from adk_skills_agent.platforms import typed_path
     from adk_skills_agent.scripts.grants import Grants
 
     rules = Permissions.from_file(file)
@@ -354,6 +356,13 @@ def _opened(
     opened = Grants(also=rules.grants).opened(
         skill.name, path, policy, env, host_rules(rules, skill.name), files.__contains__
     )
+    seen = {asked, *(normalise_name(place.name) for place in (skill.skill_dir, skill.skill_dir.resolve()))}
+    if opened != (policy, env) and skill.name not in seen:
+        # Who names a folder has read the folder's name; the other one is its author's word (row 460).
+        raise ConfigError(
+            f"The skill in {safe(asked)} calls itself {skill.name!r}, and {safe(str(file))} grants something to that "
+            f"name. If that is meant, name it: adk-skills run {skill.name} -d {typed_path(skill.skill_dir.parent)} ..."
+        )
     if opened == (policy, env):
         close = nearest(skill.name, {key.partition("/")[0] for key in rules.grants}, 1)
         hint = (

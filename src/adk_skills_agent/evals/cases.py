@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -69,14 +70,14 @@ class Scenario:
         google-adk renders the texts of a persona and ``custom_instructions`` with Jinja, whose sandbox is none there:
         the persona is an object with methods that read files and unpickle (row 489).
         """
-        own, texts = str(self.simulator.get("custom_instructions") or ""), [*_texts_in(self.plan.get("user_persona"))]
-        found = [_more_than_names(text, _TEXT_NAMES) for text in texts]
-        if code := next(filter(None, (_more_than_names(own, _TEXT_NAMES | _OWN_NAMES), *found)), ""):
+        own, persona = str(self.simulator.get("custom_instructions") or ""), self.plan.get("user_persona") or {}
+        texts = json.dumps(persona)
+        if code := _more_than_names(own, _TEXT_NAMES | _OWN_NAMES) or _more_than_names(texts, _TEXT_NAMES):
             return code
         # Each name is a text of the file, at most all of them, and that of a loop as often as there are behaviors.
-        pieces = [piece for text in (own, *texts) for piece in _PIECE.findall(text)]
-        times = len(pieces) * (len(texts) if "{%" in own else 1)
-        size = len(own) + sum(map(len, _texts_in(self.plan)))
+        pieces = _PIECE.findall(own + texts)
+        times = len(pieces) * (len(persona.get("behaviors") or ()) if "{%" in own else 1)
+        size = len(own) + len(json.dumps(self.plan))
         return f"{pieces[0]} {times:,} times" if times * size > _MAX_RENDERED_CHARS else ""
 
 
@@ -104,18 +105,6 @@ def _more_than_names(text: str, names: frozenset[str]) -> str:
     loops = [piece for piece, plain in pieces if plain.startswith("{%for")]
     left = re.search(r"\{[{%#][^\n]{0,60}", _PIECE.sub("", text)) or re.search(r"\{\{\{", text)
     return next(iter([*odd, *loops[1:], *([left[0]] if left else [])]), "")
-
-
-def _texts_in(value: object) -> Iterator[str]:
-    """Every text in a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _texts_in(one)
-    elif isinstance(value, Sequence):
-        for one in value:
-            yield from _texts_in(one)
 
 
 @dataclass(frozen=True, slots=True)

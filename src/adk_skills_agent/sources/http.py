@@ -255,7 +255,8 @@ def addresses_inside(url: str) -> tuple[str, ...]:
     except (OSError, UnicodeError):
         return ()
     addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in found))
-    return addresses if all(map(_is_private, addresses)) else ()
+    # One of a link (fe80::1%eth0) cannot be given to git.
+    return tuple(one for one in addresses if "%" not in one) if all(map(_is_private, addresses)) else ()
 
 
 def note_place(url: str, *, inside: bool) -> None:

@@ -22,7 +22,7 @@ from adk_skills_agent.catalog.search import SearchIndex
 from adk_skills_agent.catalog.skill import markdown_headings
 from adk_skills_agent.catalog.untrusted_files import NOT_LISTED, is_inside, real_path
 from adk_skills_agent.errors import CatalogError, ConfigError, ResourceNotFound, SkillNotFound, nearest
-from adk_skills_agent.format.models import Diagnostic, SkillMetadata
+from adk_skills_agent.format.models import Diagnostic, Severity, SkillMetadata
 from adk_skills_agent.recent import Recent
 from adk_skills_agent.sandbox import FolderDigest, in_worker
 
@@ -473,7 +473,11 @@ class SkillSource:
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """The diagnostics of the skills on disk, hidden ones included: for the owner, never for a model."""
-        return self._whole.diagnostics if self._whole is not None else ()
+        if self._whole is None:
+            return ()
+        awaited = ((name, self._whole.unanswered(name)) for name in sorted(self._told))
+        hidden = [Diagnostic("name-awaited", Severity.WARNING, _awaited(*one)) for one in awaited if one[1]]
+        return (*self._whole.diagnostics, *hidden)
 
     def names(self) -> list[str]:
         """The names of the local skills that are not hidden, those of the catalog first (C31)."""
@@ -615,11 +619,7 @@ class SkillSource:
             return False
         if name not in self._told:
             self._told.add(name)
-            logger.warning(
-                "The skill %r is hidden until the source %r answers, which goes first: grants or rules go by its name. "
-                "To have it without that, give its own source a higher priority (add_source(priority=...)).",
-                *(name, source),
-            )
+            logger.warning("%s", _awaited(name, source))
         return True
 
     def hides(self, name: str) -> bool:
@@ -682,3 +682,10 @@ class SkillSource:
             hits = [hit for hit in self.catalog.search(query, limit * 2) if not self.hides(hit.name)]
             found += [FoundSkill(hit.name, hit.description) for hit in hits]
         return found[:limit]
+
+
+def _awaited(name: str, source: str) -> str:
+    return (
+        f"The skill {name!r} is hidden until the source {source!r} answers, which goes first: grants or rules go by "
+        "its name. To have it without that, give its own source a higher priority (add_source(priority=...))."
+    )
