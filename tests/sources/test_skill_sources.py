@@ -112,7 +112,8 @@ async def test_row_464_a_new_folder_of_a_bucket_does_not_get_the_name_of_another
     for _ in range(2):
         assert await source.list_metadata() == expected
     assert [record.message for record in caplog.records] == [
-        "The skill 'a/csv' of a source is left out: 'csv' has had its name first.",
+        "The skill 'a/csv' of a source is left out until the program starts again: 'csv', which is away, had its name "
+        "first.",
         "The skill 'a/csv' of a source was called 'csv', and calls itself 'pdf' now, so it is left out.",
     ]
 

@@ -82,7 +82,11 @@ class FirstNames:
         for place, holder in holders.items():
             if holder not in holders and (place, holder) not in self._told:
                 self._told.add((place, holder))
-                logger.warning("The skill %r of a source is left out: %r has had its name first.", place, holder)
+                logger.warning(
+                    "The skill %r of a source is left out until the program starts again: %r, which is away, had its "
+                    "name first.",
+                    *(place, holder),
+                )
         return sorted((place for place in kept if holders[place] in holders), key=lambda place: holders[place] != place)
 
 
