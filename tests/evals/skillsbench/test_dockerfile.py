@@ -308,6 +308,7 @@ def test_row_472_no_base_is_hidden_from_who_looks_at_its_instructions(text: str)
         "FROM \\\n\nevil/one",
         "FROM tarball:/var/backup.tar.gz AS s",
         "FROM debian AS other",
+        "FROM --platform=linux/amd64 import",
     ],
 )
 def test_row_487_a_here_document_has_no_base_for_engines_that_do_not_know_it(inside: str) -> None:

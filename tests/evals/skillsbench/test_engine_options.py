@@ -10,7 +10,7 @@ import container_engines
 from adk_skills_agent.errors import ConfigError, SandboxError
 from adk_skills_agent.evals.skillsbench import container_image
 from adk_skills_agent.evals.skillsbench.container_mode import open_container_mode
-from adk_skills_agent.evals.skillsbench.dockerfile import copied_images
+from adk_skills_agent.evals.skillsbench.dockerfile import copied_images, for_engine
 from adk_skills_agent.evals.skillsbench.engine_options import TRUSTED, EngineOptions, read_engine_options
 from adk_skills_agent.evals.skillsbench.environment import BuildError
 from adk_skills_agent.sandbox import ContainerSandbox, ExecutionRequest, SandboxPolicy
@@ -150,6 +150,20 @@ def test_row_490_podman_gets_no_private_image_for_a_stranger(tmp_path: Path, mon
 def test_row_490_what_is_copied_of_another_image_is_seen() -> None:
     text = "FROM debian AS one\nFROM debian\nCOPY --from=one / /\nCOPY --from=0 / /\nCOPY --from=a.example/x / /\n"
     assert copied_images(text) == ("a.example/x",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RUN <<EOF\nCOPY --from=corp.example/x / /x\nEOF\n",
+        "RUN <<EOF\nCOPY \\\n  --from=corp.example/x / /x\nEOF\n",
+        "RUN <<EOF\nRUN --mount=from=corp.example/x,source=/,target=/x cat /x/key\nEOF\n",
+        "ONBUILD COPY --from=corp.example/x / /x\nFROM first\n",
+    ],
+)
+def test_row_490_what_only_some_engines_copy_is_seen_too(text: str) -> None:
+    """Seen: Podman 4.3 takes the lines of a here-document for instructions, and got the image with the user's login."""
+    assert copied_images(for_engine(f"FROM debian AS first\n{text}")) == ("corp.example/x",)
 
 
 def test_an_image_that_is_copied_from_can_be_named_by_the_owner() -> None:

@@ -179,7 +179,7 @@ def for_engine(text: str) -> str:
     """
     written, text = text, without_mounts(text)
     for line in _readings(text):
-        keyword, _, rest = re.sub(r"^(?:ONBUILD\s+)+", "", line, flags=re.IGNORECASE).partition(" ")
+        keyword, _, rest = _ONBUILD.sub("", line).partition(" ")
         shown = line if len(line) <= 80 else f"{line[:80]}..."
         if keyword.upper() == "RUN" and rest.startswith("--"):
             raise ConfigError(
@@ -205,7 +205,8 @@ def _refuse_other_bases(text: str) -> None:
     known: set[str] = set().union(*(_readings("\n".join(lines[base.line - 1 : base.last_line])) for base in bases))
     for line in sorted(_readings(text) - known):
         words = line.split()
-        if words[:1] and words[0].upper() == "FROM" and words[2:3] != ["import"]:  # that is Python's
+        is_python = words[2:3] == ["import"] and not words[1].startswith("--")
+        if words[:1] and words[0].upper() == "FROM" and not is_python:
             raise ConfigError(
                 f"Dockerfile: {line[:80]!r}: some engines take a line of a here-document that begins with FROM for an "
                 "instruction. Put its text into a file of the task, and COPY that."
@@ -259,6 +260,7 @@ _FROM = re.compile(
     r"[A-Za-z0-9][\w.-]*(?::\d+)?(?:/[\w.-]+)*(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?",
     re.ASCII,
 )
+_ONBUILD = re.compile(r"^(?:ONBUILD\s+)+", re.IGNORECASE)
 _QUOTES = dict.fromkeys(map(ord, "\"'"))
 _OF_ENGINES = re.compile(r"(?:BUILD|TARGET)(?:PLATFORM|OS|ARCH|VARIANT)")
 _ODD_HEREDOC = re.compile(r"""(?:^|\s)\d*<<-?(?:['"][^'"\\#\s]*['"]|[^\s'"\\#<])*(?:[\\#]|['"][^'"\\#\s]*[\\#\s])""")
@@ -484,10 +486,11 @@ def bases_of(text: str, given: Mapping[str, str]) -> tuple[tuple[str, str], ...]
 
 
 def copied_images(text: str) -> tuple[str, ...]:
-    """What COPY takes files of and is no stage of the same file."""
-    instructions = parse_dockerfile(text)
-    stages = {one.words[-1].lower() for one in instructions if one.keyword == "FROM" and one.words[1:]}
-    found = [one.flags.get("from", "") for one in instructions]
+    """What COPY takes files of and is no stage of the same file, also where only some engines see an instruction."""
+    stages = {one.words[-1].lower() for one in parse_dockerfile(text) if one.keyword == "FROM" and one.words[1:]}
+    lines = (_ONBUILD.sub("", line).split() for line in sorted(_readings(text)))
+    copying = (words for words in lines if words[:1] and words[0].upper() in {"COPY", "ADD"})
+    found = [word.removeprefix("--from=") for words in copying for word in words if word.startswith("--from=")]
     return tuple(dict.fromkeys(one for one in found if one and not one.isdigit() and one.lower() not in stages))
 
 
