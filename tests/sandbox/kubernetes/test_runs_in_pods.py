@@ -186,6 +186,7 @@ PRIVILEGED = {"name": "side", "securityContext": {"privileged": True}}
     [
         ({"securityContext": {"capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}}}, {}, r"added \(SYS_ADMIN\)"),
         ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, {}, "Unconfined"),
+        ({"securityContext": {"appArmorProfile": {"type": "Unconfined"}}}, {}, "AppArmor profile is Unconfined"),
         ({"securityContext": {"procMount": "Unmasked"}}, {}, "procMount"),
         ({"env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}, {}, "environment"),
         ({"envFrom": [{"secretRef": {"name": "s"}}]}, {}, "environment"),

@@ -401,7 +401,7 @@ def _not_given(
 ) -> list[tuple[bool, str]]:
     """What a template, or who changes it on its way, may give a pod besides (row 497)."""
     added = [str(name) for name in (security.get("capabilities") or {}).get("add") or () if name != "NET_BIND_SERVICE"]
-    profile = str((security.get("seccompProfile") or {}).get("type") or "")
+    profiles = {kind: (security.get(f"{kind}Profile") or {}).get("type") for kind in ("seccomp", "appArmor")}
     kinds = ("containers", "initContainers", "ephemeralContainers")
     others = [one for kind in kinds for one in pod.get(kind) or () if one is not container]
     strong = [str(one.get("name")) for one in others if (one.get("securityContext") or {}).get("privileged")]
@@ -412,7 +412,8 @@ def _not_given(
     secrets = any(one.get("secretKeyRef") or one.get("secretRef") for one in variables)
     return [
         (not added, f"processes: capabilities are added ({', '.join(added)})."),
-        (profile != "Unconfined", "syscalls: the seccomp profile is Unconfined."),
+        (profiles["seccomp"] != "Unconfined", "syscalls: the seccomp profile is Unconfined."),
+        (profiles["appArmor"] != "Unconfined", "files: the AppArmor profile is Unconfined."),
         (security.get("procMount") in {None, "Default"}, "processes: /proc is not masked (procMount)."),
         (not pod.get("shareProcessNamespace"), "processes: the containers of the pod share their processes."),
         (not strong, f"processes: another container of the pod is privileged ({', '.join(strong)})."),
