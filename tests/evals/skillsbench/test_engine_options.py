@@ -130,8 +130,10 @@ def test_row_490_podman_gets_no_private_image_for_a_stranger(tmp_path: Path, mon
         file = tmp_path / place
         file.parent.mkdir(parents=True)
         file.write_text(json.dumps({"auths": {key: {"auth": "x"}}, "credHelpers": {"c.example": "x"}}))
-    (tmp_path / "broken").write_text("{")
     monkeypatch.setenv("REGISTRY_AUTH_FILE", str(tmp_path / "broken"))
+    for odd in ("[1]", '{"auths": 5}', "{"):
+        (tmp_path / "broken").write_text(odd)
+        assert container_image._logins() == {"a.example:5000", "b.example", "c.example", "docker.io"}
     fine = ("debian:12", "library/debian", "docker.io/debian", "docker.io/library/debian", "d.example/x", "a.example/x")
     container_image._refuse_logins("a task", fine)
     for image in (

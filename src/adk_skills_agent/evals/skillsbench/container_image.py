@@ -435,7 +435,7 @@ def _logins() -> frozenset[str]:
         f"{os.environ.get('XDG_CONFIG_HOME', home / '.config')}/containers/auth.json",
         f"{configured}/config.json",
     ):
-        with contextlib.suppress(OSError, ValueError, RecursionError):
+        with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError, TypeError):
             told = json.loads(Path(file).read_bytes()) if file else {}
             for table in ("auths", "credHelpers"):
                 found |= {re.sub(r"^https?://", "", str(name)).partition("/")[0] for name in told.get(table) or ()}
