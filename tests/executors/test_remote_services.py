@@ -52,6 +52,7 @@ from adk_skills_agent.sandbox.remote.remote import (
     report_of,
 )
 from adk_skills_agent.sandbox.threads import acting_for
+from own_process import give_back_free_memory
 from remote_services import ElsewhereEnvironment, ElsewhereExecutor
 
 
@@ -258,7 +259,7 @@ async def test_row_302_one_user_does_not_have_all_machines(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "hostile", ["head -c 200000000 /dev/zero; sleep 2", "echo {nonce} file 1000; truncate -s 400M {answer}"]
+    "hostile", ["head -c 200000000 /dev/zero; sleep 20", "echo {nonce} file 1000; truncate -s 400M {answer}"]
 )
 async def test_row_300_an_answer_that_takes_the_agents_memory_is_given_up(hostile, tmp_path, monkeypatch):
     """Seen: with E2B, three lines that a script left in its machine's profile took all memory of the agent."""
@@ -272,6 +273,7 @@ async def test_row_300_an_answer_that_takes_the_agents_memory_is_given_up(hostil
     few = replace(machine_memory(), available=256 << 20)
     monkeypatch.setattr("adk_skills_agent.sandbox.remote.remote.machine_memory", lambda: few)
     box = remote_sandbox(ElsewhereEnvironment(tmp_path / "there", path=f"{python.parent}:/bin:/usr/bin"))
+    give_back_free_memory()
     with pytest.raises(SandboxError, match="was given up: while it answered, this process took 64 MiB more"):
         await box.run(ask("true"))
     await box.close()

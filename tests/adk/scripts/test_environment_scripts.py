@@ -19,6 +19,7 @@ from adk_skills_agent.adk.running.adk_environment import note_user
 from adk_skills_agent.adk.skill_toolset import SkillToolset
 from adk_skills_agent.sandbox.process.tree import machine_memory
 from adk_skills_agent.sandbox.secrets import Secret, SecretForms
+from own_process import give_back_free_memory
 from remote_services import ElsewhereEnvironment
 
 FILES: dict[str, str | bytes] = {
@@ -128,7 +129,8 @@ async def test_row_300_output_without_end_is_given_up(
 ) -> None:
     few = replace(machine_memory(), available=256 << 20)
     monkeypatch.setattr("adk_skills_agent.sandbox.remote.remote.machine_memory", lambda: few)
-    (tools / "tools" / "scripts" / "yes.sh").write_text("head -c 200000000 /dev/zero; sleep 2\n")
+    (tools / "tools" / "scripts" / "yes.sh").write_text("head -c 200000000 /dev/zero; sleep 20\n")
+    give_back_free_memory()
     toolset = SkillToolset.from_dirs([tools], environment=ElsewhereEnvironment(tmp_path / "there"))
     answered = await ask(agent_with(rehearse(many_calls(call("yes.sh"))), toolset), "go")
     assert "ElsewhereEnvironment was given up" in answered.results[0][1]["error"]
