@@ -133,7 +133,7 @@ def _scenario(
             node,
             "conversation_scenario",
             f"{code[:60]!r} in a text of the persona, or in custom_instructions of {CONFIG}, is more than a name such "
-            "as {{ stop_signal }}: a file of cases runs nothing. Write the text itself.",
+            "as {{ stop_signal }}, or too much of them: a file of cases runs nothing. Write the text itself.",
         )
     return scenario
 

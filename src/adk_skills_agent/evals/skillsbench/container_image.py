@@ -401,7 +401,7 @@ def _is_podman(client: Any) -> bool:
 def _refuse_logins(what: str, images: Iterable[str]) -> None:
     """Refuse images that Podman would fetch with the user's own login, which it takes from files (row 490).
 
-    Before version 4.4 no request can keep it from that.
+    Podman 4.3 looks into them for whatever registry a request brings no login for.
     """
     for image in images:
         host, slash, path = image.lower().partition("/")

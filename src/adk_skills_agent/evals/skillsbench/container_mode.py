@@ -186,12 +186,8 @@ def _without_logins(request: Any) -> Any:
     """The SDK sends with each build the user's logins for all registries (row 281)."""
     from docker.auth import encode_header
 
-    nobodys = encode_header(NOBODYS_LOGIN)
-    if request.headers.get("X-Registry-Auth") == nobodys:  # Podman goes by the other one alone
-        del request.headers["X-Registry-Auth"]
-        request.headers["X-Registry-Config"] = nobodys
     if urlsplit(request.url).path.endswith("/build"):
-        request.headers["X-Registry-Config"] = nobodys
+        request.headers["X-Registry-Config"] = encode_header(NOBODYS_LOGIN)
     return request
 
 
