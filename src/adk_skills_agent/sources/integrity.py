@@ -128,7 +128,7 @@ def _locked_by_link(written: Path) -> tuple[LockedSkill, Path, Path] | None:
 
 
 def _names_leading_to(skills: Path, whole: Path) -> list[str]:
-    """What in a folder of installed skills is a folder, or the folder that that lies in; links may lead there."""
+    """The names in a folder of installed skills, links among them, that lead to a folder or to one above it."""
     base = skills.resolve()
     names = [whole.relative_to(base).parts[0]] if base in whole.parents else []
     try:

@@ -615,12 +615,16 @@ class SkillSource:
         if self._hides(name, scope):
             return True
         source = self._whole.unanswered(name) if self._whole is not None and name not in self._objects else ""
-        if not source or not any(named(name) for named in self._named_by):
+        if not source or not self._is_named(name):
             return False
         if name not in self._told:
             self._told.add(name)
             logger.warning("%s", _awaited(name, source))
         return True
+
+    def _is_named(self, name: str) -> bool:
+        """Whether grants or rules go by a name."""
+        return any(named(name) for named in self._named_by)
 
     def hides(self, name: str) -> bool:
         """Whether the model must not know a name, of a local skill or of one that only the registry has."""
@@ -641,7 +645,7 @@ class SkillSource:
         own = found.frontmatter().get("name") if found is not None else None
         if found is None or self.hides(str(own)):
             return None
-        if any(name in self._had and any(named(name) for named in self._named_by) for name in (asked, str(own))):
+        if any(name in self._had and self._is_named(name) for name in (asked, str(own))):
             logger.warning("the registry's skill %r is refused: grants or rules are for the local one", asked)
             return None
         names = [(name, Scope.EXPLICIT) for name in (asked, str(own))]
