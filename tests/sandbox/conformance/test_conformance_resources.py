@@ -213,8 +213,8 @@ print(sum(usage.ru_utime + usage.ru_stime for usage in used) * 1000)
     assert float(used) - 10 < result.cpu_ms < float(used) + 500
 
 
-USES_A_QUARTER = "import time\nwhile time.process_time() < 0.25: pass\n"
-"""Of a second of processor time, however busy the machine is with other tests."""
+USES_A_QUARTER = "import time\nwhile time.process_time() < 0.28: pass\n"
+"""Of a second of processor time, however busy the machine is, and what the counters may differ by (10 ms each)."""
 
 
 @pytest.mark.parametrize("grace", [0.0, pytest.param(0.3, marks=pytest.mark.slow)])
